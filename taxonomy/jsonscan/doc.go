@@ -1,0 +1,2 @@
+// Package jsonscan is the one pull parser of fusebox.
+package jsonscan
