@@ -26,6 +26,7 @@ var (
 	ErrFenced      = errors.New("owner is late; somebody else took over") // a stale claim, lease or owner
 	ErrExpired     = errors.New("expired")                                // no claim, use or settlement after expiry
 	ErrClosed      = errors.New("store is closed")
+	ErrInvalid     = errors.New("not acceptable") // the caller's mistake: a missing id, a negative amount
 )
 
 // Exhausted names the account that had no room. errors.Is(err, ErrExhausted).
@@ -39,8 +40,9 @@ type Exhausted struct {
 func (e *Exhausted) Error() string        { return "budget " + e.Account + " exhausted: " + e.Unit }
 func (e *Exhausted) Is(target error) bool { return target == ErrExhausted }
 
-// Rev orders the versions of one document. Epoch changes when the store may
-// have gone back in time.
+// Rev orders the versions of one document. N rises with every commit of the
+// key, also over a deletion; by how much is the store's own affair. Epoch
+// changes when the store may have gone back in time.
 type Rev struct{ Epoch, N uint64 }
 
 // Newer reports whether r is a later version than o within one epoch, or of
@@ -60,7 +62,7 @@ type Doc struct {
 type Event struct {
 	Doc  Doc  // of a change; zero otherwise
 	Beat bool // the watch is alive, nothing new
-	Lost bool // the watch is not to be trusted any more; what is cached is stale
+	Lost bool // the last event before the channel closes; what is cached is stale
 }
 
 // Circuits keeps encoded circuits by key.
@@ -77,13 +79,16 @@ type Circuits interface {
 	Each(ctx context.Context, prefix string, f func(Doc) error) error
 	// Delete forgets documents; only closed, empty circuits are deleted.
 	Delete(ctx context.Context, keys ...string) error
-	// Watch sends changes of mode, and a beat at least every 250 ms, until ctx ends.
+	// Watch sends changes of mode, everybody's, and a beat at least every
+	// 250 ms, until ctx ends; then the channel is closed. A slow reader misses
+	// steps in between, never the newest version of a key.
 	Watch(ctx context.Context, prefix string) (<-chan Event, error)
 }
 
 // Owner is the process that has a call in flight.
 type Owner struct {
-	Slot        int    // its receipts slot, held by a file lock
+	Home        string // the data directory that the slot belongs to; "" where the store serves only one
+	Slot        int    // its receipts slot, held by a file lock; below 0 is none
 	Incarnation string // unique per process start
 }
 
@@ -138,6 +143,7 @@ type IntentQuery struct {
 	Tenant    string
 	RequestID string
 	Before    time.Time // created before
+	Due       time.Time // to be reconciled by then: NextTry is not after it
 	Limit     int       // 0 is no limit
 }
 
@@ -145,18 +151,19 @@ type IntentQuery struct {
 // durable on return.
 type Intents interface {
 	// Settle gives an intent its outcome. UNKNOWN moves it to Unsettled. The
-	// same settlement twice is a no-op; a different one of a Settled intent is
-	// ErrConflict.
+	// same settlement (outcome and class) twice is a no-op and the first one
+	// stands; a different one of a Settled intent is ErrConflict.
 	Settle(ctx context.Context, id string, s Settlement) (Intent, error)
 	Intent(ctx context.Context, id string) (Intent, error)
 	// Find goes through intents, oldest first.
 	Find(ctx context.Context, q IntentQuery) iter.Seq2[Intent, error]
 	// Condemn moves to Unsettled the in-flight intents of earlier incarnations
-	// of the owner's slot, and everybody's that expired before now by the
-	// store's clock. It returns those that it moved. No process condemns what
-	// another one has in flight.
+	// of the owner's slot in the owner's home, and everybody's that expired
+	// before now by the store's clock. It returns those that it moved. No
+	// process condemns what another one has in flight.
 	Condemn(ctx context.Context, o Owner, by string) ([]Intent, error)
-	// Postpone records a reconciliation that stayed UNKNOWN.
+	// Postpone records a reconciliation that stayed UNKNOWN. An empty case
+	// leaves the case that there is. ErrConflict unless it is Unsettled.
 	Postpone(ctx context.Context, id string, next time.Time, humanCase string) (Intent, error)
 }
 
@@ -191,7 +198,9 @@ type Line struct {
 	Want    Amounts
 }
 
-// A Reservation takes all its lines or none. It is idempotent by ID.
+// A Reservation takes all its lines or none. It is idempotent by ID: the same
+// one again gives the same grant; another one under that ID, or one whose grant
+// was settled, is ErrConflict.
 type Reservation struct {
 	ID      string
 	Lines   []Line
@@ -215,7 +224,11 @@ type Usage struct {
 // at every read.
 type Budgets interface {
 	Reserve(ctx context.Context, r Reservation) (Grant, error) // *Exhausted
-	// SettleGrant commits what was used and releases the rest, once.
+	// SettleGrant commits to every line what was used and releases the rest,
+	// once; the same again is a no-op, another amount is ErrConflict. It is
+	// allowed after expiry, which never frees anything. More than was reserved
+	// is recorded as it was used: the account is then over its limit, and gives
+	// nothing more.
 	SettleGrant(ctx context.Context, id string, used Amounts) error
 	Usage(ctx context.Context, accounts ...string) ([]Usage, error)
 }
@@ -236,7 +249,8 @@ type Item struct {
 	State      ItemState
 	NotBefore  time.Time
 	Reason     string // why it is dead, dropped or waiting
-	Claim      uint64 // fencing token of the present claim
+	Claim      uint64    // fencing token of the present claim
+	ClaimUntil time.Time // when that claim ends
 	Owner      string
 }
 
@@ -282,21 +296,29 @@ type ItemQuery struct {
 // Queue keeps deferred work and dead letters. Every method is durable on return.
 type Queue interface {
 	// Put adds an item; the same ID twice is a no-op. ErrExpired without a
-	// future expiry.
+	// future expiry. An item may be put as Dead, with any expiry: dead letters
+	// wait for a person.
 	Put(ctx context.Context, it Item) error
-	// Claim leases up to n waiting items of a dependency, highest priority and
-	// oldest deadline first. It never hands out an expired item; those it meets
-	// become Expired and are returned apart.
+	// Claim leases up to n waiting items of a dependency ("" is any), highest
+	// priority and oldest deadline first. It never hands out an expired item;
+	// those it meets become Expired and are returned apart, also with n 0. A
+	// claim that ran out waits again, under a new token.
 	Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []Item, err error)
-	// Finish ends a claim; a stale claim token is ErrFenced.
+	// Renew lengthens a claim to lease from now; ErrFenced once it ran out.
+	Renew(ctx context.Context, id string, claim uint64, lease time.Duration) error
+	// Finish ends a claim; a stale claim token, or a claim that ran out, is ErrFenced.
 	Finish(ctx context.Context, id string, claim uint64, d Disposition) error
 	// Move changes an item that nobody has claimed: retry (Waiting), drop, …
+	// ErrConflict while it is claimed, and when it is Done or Dropped;
+	// ErrExpired when it should wait again after its expiry.
 	Move(ctx context.Context, id string, d Disposition) error
 	Items(ctx context.Context, q ItemQuery) iter.Seq2[Item, error]
 }
 
 // Approvals keeps what people allowed.
 type Approvals interface {
+	// Grant is durable on return. The same approval twice is a no-op, another
+	// one under its ID is ErrConflict, and one without a future end ErrExpired.
 	Grant(ctx context.Context, a taxonomy.Approval) error
 	// Approved returns the unexpired, unused approvals for any of these scopes
 	// of a tenant.
@@ -310,8 +332,13 @@ type Approvals interface {
 type Runs interface {
 	// Append adds a call and keeps the newest 64.
 	Append(ctx context.Context, run string, c taxonomy.Call) error
+	// Run returns the calls kept, oldest first.
 	Run(ctx context.Context, run string) ([]taxonomy.Call, error)
-	// Forget drops runs without a call since then.
+	// Stop marks a run as stopped, durably; the first reason stands. Stopped
+	// returns the reason, "" for a run that was not stopped.
+	Stop(ctx context.Context, run, reason string) error
+	Stopped(ctx context.Context, run string) (string, error)
+	// Forget drops runs without a call, or a stop, since then.
 	Forget(ctx context.Context, before time.Time) (int, error)
 }
 
@@ -323,12 +350,14 @@ type LeaseUpdate struct {
 }
 
 // A Dispatch is everything that must be durable before the first byte leaves:
-// one transaction, one commit, all or nothing.
+// one transaction, one commit, all or nothing. It is idempotent by the intent's
+// ID while that is in flight: after a lost reply the same dispatch again
+// changes nothing and returns the grant and the documents as they stand.
 type Dispatch struct {
 	Reservation *Reservation
 	Leases      []LeaseUpdate
 	Intent      *Intent
-	UseApproval string // id of a single-use approval to consume; used or expired is ErrConflict
+	UseApproval string // id of an approval, consumed where it is single-use; used or expired is ErrConflict
 }
 
 // Dispatched is what a Dispatch wrote.
@@ -364,6 +393,10 @@ type Store interface {
 	Runs
 	Dispatcher
 	Now(ctx context.Context) (time.Time, error) // the store's clock
+	// Prune deletes what ended before then: settled intents and grants, items
+	// done, dropped or expired, approvals past their end, accounts without an
+	// open grant. What is open, UNKNOWN or dead stays. It returns how many.
+	Prune(ctx context.Context, before time.Time) (int, error)
 	Caps() Caps
 	Close() error
 }
