@@ -1,0 +1,58 @@
+# fusebox. `make` lists the targets.
+GO      ?= go
+BIN     := bin/fusebox
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+OPA     := v1.22.3
+LDFLAGS := -X main.version=$(VERSION)
+FUZZTIME ?= 20s
+
+.PHONY: help build run demo test race check policies cases bench fuzz cover lint clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/fusebox
+	@mkdir -p bin
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/fusebox
+
+run: build ## start the server with the built-in policy (127.0.0.1:4141 and :4142)
+	$(BIN) serve
+
+demo: build ## watch a scripted agent against a misbehaving remote, under 30 s
+	$(BIN) demo
+
+test: ## run all tests; needs Go and git only
+	$(GO) test ./...
+
+race: ## run all tests under the race detector; needs a C compiler
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+check: lint policies ## formatting, vet, the import law, the policies under stock OPA
+	$(GO) test ./cmd/fusebox -run TestHouse -count=1
+
+lint: ## gofmt and go vet
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+
+policies: ## check and test policies/ with the stock opa tool
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/open-policy-agent/opa@$(OPA)
+	bin/opa fmt --fail -l policies
+	bin/opa check --strict --capabilities rego/capabilities.json -s rego/schemas policies
+	bin/opa test --fail-on-empty --coverage --threshold 95 policies >/dev/null
+	bin/opa test policies
+
+cases: ## the feared states, with the real bundle, SQLite and table
+	$(GO) test ./sdk -run 'TestCases' -v
+
+bench: ## figures side by side: RATIO name value bound ok|short
+	@sh .ci/bench
+
+fuzz: ## every fuzz target for FUZZTIME each (default 20s)
+	@sh .ci/fuzz $(FUZZTIME)
+
+cover: ## coverage of the whole tree, in coverage.out
+	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
+	$(GO) tool cover -func=coverage.out | tail -1
+
+clean: ## remove what was built
+	rm -rf bin coverage.out
