@@ -25,6 +25,7 @@ type Rejection struct {
 	Policy       PolicyVersion `json:"policy"`
 	Receipt      string        `json:"receipt"`
 	Index        int64         `json:"receipt_index"` // position in the log; -1 while not yet written
+	ExpiresIn    time.Duration `json:"-"`             // with queue: how long the work may wait
 	Dispatched   bool          `json:"remote_called"` // true only where a later step of a dispatched call refused
 	Cause        error         `json:"-"`
 }

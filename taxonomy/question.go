@@ -128,5 +128,6 @@ type Evaluation struct {
 	Rules      []string      // labels of the rules that fired, sorted
 	Memo       string        // "off", "hit", "miss"
 	Input      []byte        // canonical JSON of the projected input, for replay; nil when not asked for
+	Returned   []byte        // JSON of what builtins allowed by name returned; nil when there are none
 	Took       time.Duration // 0 on a hit
 }
