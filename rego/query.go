@@ -1,0 +1,140 @@
+package rego
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	oparego "github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/topdown/builtins"
+)
+
+// A query is one prepared entrypoint. The store holds AST values and is never
+// written, so all evaluations share one read transaction.
+type query struct {
+	prepared    oparego.PreparedEvalQuery
+	txn         storage.Transaction
+	annotations *ast.AnnotationSet
+	deadline    time.Duration
+	allowed     bool // some builtin was allowed by name, so what it returns is kept
+}
+
+// A result is what one evaluation gave: a value, or a code and its detail.
+type result struct {
+	value    ast.Value
+	rules    []string
+	returned []byte
+	code     string
+	detail   string
+}
+
+// A mode switches parts of the evaluator off, to compare its answers.
+type mode struct{ noIndexing, noEarlyExit bool }
+
+var plainMode mode
+
+// run evaluates once. It always returns: OPA panics on some values that no
+// typed input can hold, and after upgrades it has panicked on others, so a
+// panic is caught here and becomes a code.
+func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
+	defer func() {
+		if p := recover(); p != nil {
+			r = result{code: "policy_panic", detail: fmt.Sprint(p)}
+		}
+	}()
+	cancel := topdown.NewCancel()
+	var late atomic.Bool
+	timer := time.AfterFunc(q.deadline, func() { late.Store(true); cancel.Cancel() })
+	defer timer.Stop()
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, cancel.Cancel)
+		defer stop()
+	}
+	var faults []topdown.Error
+	var fired topdown.EvaluatedRuleTracker
+	options := []oparego.EvalOption{
+		oparego.EvalParsedInput(input),
+		oparego.EvalTransaction(q.txn),
+		oparego.EvalExternalCancel(cancel),
+		oparego.EvalBuiltinErrorList(&faults),
+		oparego.EvalEvaluatedRuleTracker(fired.WithAnnotationSet(q.annotations)),
+		oparego.EvalGenerateJSON(keepTerm),
+		oparego.EvalRuleIndexing(!m.noIndexing),
+		oparego.EvalEarlyExit(!m.noEarlyExit),
+	}
+	var nd builtins.NDBCache
+	if q.allowed {
+		nd = builtins.NDBCache{}
+		options = append(options, oparego.EvalNDBuiltinCache(nd))
+	}
+	rs, err := q.prepared.Eval(ctx, options...)
+	r.rules = labels(fired.Labels)
+	if len(nd) > 0 {
+		r.returned, _ = nd.MarshalJSON()
+	}
+	switch {
+	case err != nil:
+		r.code, r.detail = codeOf(err, late.Load()), err.Error()
+	case len(faults) > 0:
+		// The value is what stock `opa test` would see. But a rule that divides by
+		// zero or is handed the wrong type just does not fire, and a deny rule that
+		// does not fire is an open door.
+		r.code, r.detail = "policy_error", faultText(faults)
+	case len(rs) == 0 || len(rs[0].Expressions) == 0:
+		r.code, r.detail = "policy_undefined", "no rule gave a value"
+	default:
+		r.value = rs[0].Expressions[0].Value.(*ast.Term).Value
+	}
+	return r
+}
+
+// keepTerm hands results over as they are: decoding them from the AST keeps
+// sets apart from arrays and saves a conversion.
+func keepTerm(t *ast.Term, _ *oparego.EvalContext) (any, error) { return t, nil }
+
+func codeOf(err error, late bool) string {
+	var te *topdown.Error
+	if errors.As(err, &te) {
+		switch te.Code {
+		case topdown.CancelErr:
+			if late {
+				return "policy_timeout"
+			}
+			return "policy_canceled"
+		case topdown.ConflictErr:
+			return "policy_conflict"
+		}
+	}
+	return "policy_error"
+}
+
+func faultText(faults []topdown.Error) string {
+	var out []string
+	for i := range faults {
+		if i == 4 {
+			out = append(out, fmt.Sprintf("and %d more", len(faults)-i))
+			break
+		}
+		out = append(out, faults[i].Error())
+	}
+	return strings.Join(out, "; ")
+}
+
+// labels lists the rules that fired by their `rule` label.
+func labels(sets []map[string]any) []string {
+	var out []string
+	for _, s := range sets {
+		if name, ok := s["rule"].(string); ok {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

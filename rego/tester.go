@@ -1,0 +1,172 @@
+package rego
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/tester"
+)
+
+// A TestReport is the result of a bundle's own tests. Names and verdicts are
+// those of stock `opa test`, whose runner this is.
+type TestReport struct {
+	Tests    []TestResult // by package, then name
+	Passed   int
+	Failed   int
+	Skipped  int
+	Coverage float64 // percent of the lines of non-test rules
+	Missed   []Lines // non-test lines that no test reached
+}
+
+// Ok reports whether at least one test ran and none failed.
+func (r *TestReport) Ok() bool { return r.Failed == 0 && r.Passed > 0 }
+
+// A TestResult is one test.
+type TestResult struct {
+	Package string // "data.fusebox.routing_test"
+	Name    string // "test_timeout_after_write"
+	File    string
+	Line    int
+	Verdict string // "PASS", "FAIL", "ERROR", "SKIPPED", as opa test prints it
+	Detail  string
+	Took    time.Duration
+}
+
+// Lines are some lines of one file.
+type Lines struct {
+	File     string
+	From, To int
+}
+
+// Test runs the tests of a policy. A problem that keeps them from running is a
+// *LoadError; failing tests are in the report.
+func Test(ctx context.Context, f *Files, o Options) (*TestReport, error) {
+	l := &loader{options: o}
+	l.load(ctx, f)
+	if len(l.problems) > 0 {
+		return nil, l.failure()
+	}
+	report := l.run(ctx, f)
+	if len(l.problems) > 0 {
+		return nil, l.failure()
+	}
+	return report, nil
+}
+
+func (l *loader) run(ctx context.Context, f *Files) *TestReport {
+	roots := f.Roots
+	if roots == nil {
+		roots = []string{"fusebox"}
+	}
+	modules := l.parse(f.Modules, roots, true)
+	if len(l.problems) > 0 {
+		return nil
+	}
+	compiler := l.newCompiler(ctx)
+	covered := cover.New()
+	results, err := tester.NewRunner().
+		SetCompiler(compiler).
+		SetStore(l.store).
+		SetModules(modules).
+		SetTimeout(5*time.Second).
+		SetCoverageQueryTracer(covered).
+		RunTests(ctx, l.txn)
+	if err != nil {
+		if list, ok := err.(ast.Errors); ok {
+			l.astErrors(list)
+		} else {
+			l.problem("tests", "", 0, "run the tests: %v", err)
+		}
+		return nil
+	}
+	report := &TestReport{}
+	for r := range results {
+		report.add(r)
+	}
+	slices.SortFunc(report.Tests, func(a, b TestResult) int {
+		if c := strings.Compare(a.Package, b.Package); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	report.coverage(covered, modules)
+	return report
+}
+
+func (t *TestReport) add(r *tester.Result) {
+	out := TestResult{Package: r.Package, Name: r.Name, Took: r.Duration, Verdict: "PASS"}
+	if r.Location != nil {
+		out.File, out.Line = r.Location.File, r.Location.Row
+	}
+	switch {
+	case r.Skip:
+		out.Verdict = "SKIPPED"
+		t.Skipped++
+	case r.Error != nil:
+		out.Verdict, out.Detail = "ERROR", r.Error.Error()
+		t.Failed++
+	case !r.Pass():
+		out.Verdict = "FAIL"
+		t.Failed++
+	default:
+		t.Passed++
+	}
+	t.Tests = append(t.Tests, out)
+}
+
+// coverage counts non-test files only; stock opa counts the test files too.
+func (t *TestReport) coverage(c *cover.Cover, modules map[string]*ast.Module) {
+	report := c.Report(modules)
+	hit, all := 0, 0
+	for file, r := range report.Files {
+		if strings.HasSuffix(file, "_test.rego") {
+			continue
+		}
+		for _, x := range r.Covered {
+			hit += x.End.Row - x.Start.Row + 1
+		}
+		for _, x := range r.NotCovered {
+			t.Missed = append(t.Missed, Lines{file, x.Start.Row, x.End.Row})
+			all += x.End.Row - x.Start.Row + 1
+		}
+	}
+	all += hit
+	slices.SortFunc(t.Missed, func(a, b Lines) int {
+		if c := strings.Compare(a.File, b.File); c != 0 {
+			return c
+		}
+		return a.From - b.From
+	})
+	if all > 0 {
+		t.Coverage = float64(hit) * 100 / float64(all)
+	}
+}
+
+// test runs the bundle's tests as a condition of activation.
+func (l *loader) test(ctx context.Context, f *Files, s *Snapshot) {
+	report := l.run(ctx, f)
+	if report == nil {
+		return
+	}
+	s.tests = report
+	if len(report.Tests) == 0 {
+		l.problem("tests", "", 0, "the policy has no tests; it needs at least one before it may decide anything")
+	}
+	for _, t := range report.Tests {
+		if t.Verdict == "FAIL" || t.Verdict == "ERROR" {
+			l.problem("tests", t.File, t.Line, "%s.%s: %s %s", t.Package, t.Name, t.Verdict, t.Detail)
+		}
+	}
+	if report.Coverage < l.options.MinCoverage {
+		where := ""
+		if len(report.Missed) > 0 {
+			where = fmt.Sprintf("; the first line without a test is %s:%d", report.Missed[0].File, report.Missed[0].From)
+		}
+		l.problem("tests", "", 0, "tests cover %.1f %% of the rules, %.1f %% are required%s", report.Coverage, l.options.MinCoverage, where)
+	}
+}
