@@ -1,0 +1,80 @@
+package wasm
+
+import (
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// An image is the memory every call starts from.
+type image struct {
+	bytes []byte // pristine memory, whole pages
+	fd    int    // the same bytes as a sealed memory file, or -1; see memory_linux.go
+}
+
+// copyMost is the largest memory that is restored by copying. Above it a
+// copy-on-write mapping is faster where the platform has one: measured, 192 KiB
+// takes 4 µs by copy and 10 µs by mapping, 2.6 MiB takes 205 µs and 15 µs.
+const copyMost = 512 << 10
+
+// linear is the memory of one instance, outside the garbage collector's sight:
+// its address never changes and its release is ours.
+type linear struct {
+	buf    []byte // reserved up to the maximum
+	size   int    // in use
+	mapped bool   // the pristine part is a private mapping of the image's file
+}
+
+var _ experimental.LinearMemory = (*linear)(nil)
+
+// Reallocate is called by the runtime to create and to grow the memory.
+func (l *linear) Reallocate(size uint64) []byte {
+	if size > uint64(len(l.buf)) {
+		return nil
+	}
+	l.size = int(size)
+	return l.buf[:size]
+}
+
+// Free releases the memory; calling it again does nothing.
+func (l *linear) Free() {
+	if l.buf != nil {
+		release(l.buf)
+		l.buf, l.size = nil, 0
+	}
+}
+
+// allocator hands one memory to one instance and remembers it, so that a
+// failed start leaks nothing.
+type allocator struct{ mem *linear }
+
+var _ experimental.MemoryAllocator = (*allocator)(nil)
+
+func (a *allocator) Allocate(_, most uint64) experimental.LinearMemory {
+	a.mem = &linear{buf: reserve(most)}
+	return a.mem
+}
+
+// adopt makes the image the content of the memory.
+func (l *linear) adopt(im *image) error {
+	if im.fd >= 0 {
+		if err := mapImage(l.buf[:len(im.bytes)], im.fd); err != nil {
+			return err
+		}
+		l.mapped = true
+		return nil
+	}
+	copy(l.buf[:len(im.bytes)], im.bytes)
+	return nil
+}
+
+// restore brings the image back; ok is false when the memory has grown, which
+// cannot be undone.
+func (l *linear) restore(im *image) (ok bool) {
+	if l.size != len(im.bytes) {
+		return false
+	}
+	if l.mapped {
+		return dropPages(l.buf[:l.size]) == nil
+	}
+	copy(l.buf[:l.size], im.bytes)
+	return true
+}

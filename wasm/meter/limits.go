@@ -1,0 +1,55 @@
+package meter
+
+// Limits bound what a module may contain. They lie between the largest values
+// seen in real guests and the smallest that make a compiler slow; a compile
+// cannot be interrupted, so the refusal has to come before it.
+type Limits struct {
+	ModuleBytes   int // of the whole file
+	BodyBytes     int // of one function
+	Instructions  int // of one function
+	Total         int // instructions of all functions together
+	Nesting       int // blocks, loops and ifs inside each other
+	BranchTargets int // of one br_table
+	Locals        int // of one function, parameters included
+	Functions     int
+	Types         int
+	Params        int // of one function type; also bounds results
+	Imports       int
+	Exports       int
+	Globals       int
+	Segments      int // data segments, and element segments apart
+	TableEntries  int
+	CustomBytes   int // all custom sections together
+	NameBytes     int // one import, export, section or function name
+	MemoryPages   int // 64 KiB each; a larger minimum is refused, a larger maximum is lowered
+
+	// The compiler's work grows with products, not only with sums: depth times
+	// size, and branches times the locals that may differ where they meet. A
+	// body inside every limit above, with many branches into one block while
+	// hundreds of locals change, took 45 s to compile.
+	Depth  int // instructions x nesting of one function
+	Merges int // branch edges x locals of one function
+	Work   int // sum over all functions of edges x locals and instructions x 4
+}
+
+// Pure are the limits of modules that a compiler without a runtime made: C,
+// AssemblyScript, Rust, Zig, hand-written.
+func Pure() Limits {
+	return Limits{
+		ModuleBytes: 8 << 20, BodyBytes: 64 << 10, Instructions: 20_000, Total: 400_000,
+		Nesting: 64, BranchTargets: 2048, Locals: 512, Functions: 20_000, Types: 4096, Params: 16,
+		Imports: 32, Exports: 256, Globals: 1024, Segments: 1024, TableEntries: 65_536,
+		CustomBytes: 1 << 20, NameBytes: 1024, MemoryPages: 256,
+		Depth: 400_000, Merges: 150_000, Work: 4_000_000,
+	}
+}
+
+// Go are the limits of modules that the Go toolchain made: each function is
+// one loop around one large br_table, deeply nested.
+func Go() Limits {
+	l := Pure()
+	l.BodyBytes, l.Instructions, l.Total, l.Nesting = 128<<10, 48_000, 4_000_000, 1024
+	l.MemoryPages = 1024
+	l.Depth, l.Merges, l.Work = 16_000_000, 400_000, 80_000_000
+	return l
+}

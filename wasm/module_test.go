@@ -1,0 +1,93 @@
+package wasm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"testing"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+func read(t testing.TB, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func pin(b []byte) string {
+	d := sha256.Sum256(b)
+	return hex.EncodeToString(d[:])
+}
+
+// acme is the C example's configuration.
+func acme(t testing.TB) ([]byte, Config) {
+	b := read(t, "../sdk/guest/c/examples/acme_mail.wasm")
+	return b, Config{Name: "acme-mail", Version: "1", SHA256: pin(b), Vocabulary: Vocabulary{
+		Reasons: []string{"plan_volume_reached", "invoice_overdue", "recipient_suppressed"},
+		Facts:   map[string][]string{"owner": {"finance"}}}}
+}
+
+func load(t testing.TB, b []byte, c Config) *Module {
+	t.Helper()
+	m, err := Load(context.Background(), b, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func billing() *taxonomy.Observation {
+	return &taxonomy.Observation{
+		Operation: taxonomy.Operation{Kind: "tool", Name: "mail.send", Provider: "acme-mail", Tool: "mail", Action: "send",
+			Tenant: "acme", Effect: taxonomy.IdempotentWrite, Attempt: 1},
+		Transport: taxonomy.Transport{Dispatched: taxonomy.DispatchedYes},
+		Response: &taxonomy.Response{Status: 403, Headers: map[string]string{"content-type": "application/json"},
+			Body: `{"error":{"code":"plan_volume_reached","message":"Monthly volume of plan \"Team\" is used up."}}`},
+		ElapsedMS: 212,
+	}
+}
+
+var forbidden = taxonomy.Verdict{Outcome: taxonomy.Failed, Class: taxonomy.Authorization, Reason: "http_403"}
+
+func TestClassify(t *testing.T) { // R-WASM-1
+	b, c := acme(t)
+	m := load(t, b, c)
+	a, err := m.AskClassifier(t.Context(), billing(), forbidden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := a.Verdict
+	if !a.OK || v.Outcome != taxonomy.Failed || v.Class != taxonomy.Budget || v.Reason != "plan_volume_reached" {
+		t.Errorf("verdict %+v ok %v", v, a.OK)
+	}
+	if len(v.Facts) != 1 || v.Facts[0] != (taxonomy.Fact{Name: "owner", Value: "finance"}) {
+		t.Errorf("facts %v", v.Facts)
+	}
+	if a.Info.Fuel <= 0 || a.Info.Input == (Digest{}) || a.Info.Output == (Digest{}) {
+		t.Errorf("info %+v", a.Info)
+	}
+	t.Logf("fuel %d memory %d %s", a.Info.Fuel, a.Info.Memory, a.Raw)
+	other := billing()
+	other.Operation.Provider = "other"
+	if _, ok, err := m.Classify(t.Context(), other, forbidden); ok || err != nil {
+		t.Errorf("a foreign provider: ok %v err %v, want no opinion", ok, err)
+	}
+}
+
+func BenchmarkClassifyC(b *testing.B) {
+	f, c := acme(b)
+	m := load(b, f, c)
+	obs := billing()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok, err := m.Classify(context.Background(), obs, forbidden); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+}
