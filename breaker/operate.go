@@ -1,0 +1,246 @@
+package breaker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Errors of operators' requests.
+var (
+	ErrUnknownCircuit = errors.New("no such circuit")
+	ErrBadOverride    = errors.New("not a valid override")
+)
+
+// lookup finds a circuit by key, making it when its breaker exists: an operator
+// may decide about a scope that no call has used yet.
+func (g *Registry) lookup(key string, now Instant) (*node, error) {
+	g.mu.RLock()
+	n := g.nodes[key]
+	g.mu.RUnlock()
+	if n != nil {
+		return n, nil
+	}
+	name, parts, err := parseKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnknownCircuit, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.conf.Load().byName[name]
+	if k == nil || len(parts) == 0 || len(parts) > len(k.Scope) {
+		return nil, fmt.Errorf("circuit %s: %w", Scope(key), ErrUnknownCircuit)
+	}
+	b := []byte(name)
+	var parent *node
+	for i, p := range parts {
+		if p.field != k.Scope[i] {
+			return nil, fmt.Errorf("circuit %s: part %d is %q, the scope of %q says %q: %w", Scope(key), i+1, p.field, name, k.Scope[i], ErrUnknownCircuit)
+		}
+		if p.hashed {
+			b = append(append(append(append(b, '|'), p.field...), '='), p.value...)
+		} else {
+			b = appendPart(b, p.field, p.value)
+		}
+		shared := false
+		if n, shared = g.node(k, string(b), parent, now); shared {
+			return nil, fmt.Errorf("circuit %s: breaker %q has no room for another circuit: %w", Scope(key), name, ErrUnknownCircuit)
+		}
+		parent = n
+	}
+	if n.key != key {
+		return nil, fmt.Errorf("circuit key %.60q is not written as fusebox writes it: %w", key, ErrUnknownCircuit)
+	}
+	return n, nil
+}
+
+// Find turns a readable scope ("provider:openai/eu") or a key into the key.
+func (g *Registry) Find(scope string) (string, error) {
+	if name, parts, err := parseKey(scope); err == nil && len(parts) > 0 && g.conf.Load().byName[name] != nil {
+		return scope, nil
+	}
+	for _, k := range g.conf.Load().list {
+		if key, err := k.KeyOf(scope); err == nil {
+			return key, nil
+		}
+	}
+	return "", fmt.Errorf("circuit %q: %w; write breaker:value/value, widest first", scope, ErrUnknownCircuit)
+}
+
+// Override lays a human decision over a circuit. It says who, why and until
+// when, and ends by itself.
+func (g *Registry) Override(key string, o Override, now Instant) ([]Change, error) {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("override %s: %w: %s", Scope(key), ErrBadOverride, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case o.Kind != ForcedOpen && o.Kind != ForcedClosed:
+		return nil, bad("it must force open or closed")
+	case o.By == "" || o.Why == "":
+		return nil, bad("it must say who and why")
+	case o.Until <= now:
+		return nil, bad("it must end in the future")
+	case o.Until.Sub(now) > g.opts.MaxOverride:
+		return nil, bad("it may last %s at most, asked for %s", g.opts.MaxOverride, o.Until.Sub(now))
+	}
+	o.By, o.Why = short(o.By), short(o.Why)
+	return g.event(key, Event{Kind: SetOverride, Override: &o}, now)
+}
+
+// ClearOverride takes a decision back before its end.
+func (g *Registry) ClearOverride(key, by, why string, now Instant) ([]Change, error) {
+	if by == "" || why == "" {
+		return nil, fmt.Errorf("release %s: %w: it must say who and why", Scope(key), ErrBadOverride)
+	}
+	return g.event(key, Event{Kind: ClearOverride, By: short(by), Detail: short(why)}, now)
+}
+
+// Evidence tells a circuit what was proved and by whom. It moves nothing unless
+// the circuit's rule names that kind of evidence.
+func (g *Registry) Evidence(key string, kind Evidence, by string, now Instant) (Fate, []Change, error) {
+	n, err := g.lookup(key, now)
+	if err != nil {
+		return Ignored, nil, fmt.Errorf("evidence %s: %w", kind, err)
+	}
+	n, d, changes := g.hand(n, Event{Kind: EvidenceSeen, Gives: kind, By: short(by)}, now)
+	if n == nil {
+		return Ignored, nil, fmt.Errorf("evidence %s: %w", kind, ErrUnknownCircuit)
+	}
+	return d.Fate, changes, nil
+}
+
+// Signal opens a circuit at once, for a cause that belongs to no call: a
+// credential revoked elsewhere, a budget that ran out. until 0 is the cooldown.
+func (g *Registry) Signal(key, detail, by string, until, now Instant) ([]Change, error) {
+	return g.event(key, Event{Kind: HardSignal, Unbound: true, Until: until, Detail: short(detail), By: short(by)}, now)
+}
+
+func (g *Registry) event(key string, ev Event, now Instant) ([]Change, error) {
+	n, err := g.lookup(key, now)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ev.Kind, err)
+	}
+	n, _, changes := g.hand(n, ev, now)
+	if n == nil {
+		return nil, fmt.Errorf("%s: %w", ev.Kind, ErrUnknownCircuit)
+	}
+	return changes, nil
+}
+
+// hand applies an event to one circuit.
+func (g *Registry) hand(n *node, ev Event, now Instant) (*node, Decision, []Change) {
+	if n = g.lock(n, now); n == nil {
+		return nil, Decision{}, nil
+	}
+	ev.Draw = g.opts.Draw()
+	d, changes := n.apply(g, &ev, now, nil)
+	n.mu.Unlock()
+	if opened(changes) {
+		changes = g.rollUp(n, now, changes)
+	}
+	return n, d, changes
+}
+
+// Tick lets time pass in every circuit that is not plainly closed: overrides
+// and leases end, ramps go on, and without a store a cooldown that is over
+// becomes HALF_OPEN. Call it about once a second.
+func (g *Registry) Tick(now Instant) []Change {
+	g.emit.Lock()
+	awake := make([]*node, 0, len(g.awake))
+	for n := range g.awake {
+		awake = append(awake, n)
+	}
+	g.emit.Unlock()
+	slices.SortFunc(awake, func(a, b *node) int { return cmp.Compare(a.id, b.id) })
+	ev := Event{Kind: Tick}
+	if g.opts.Shared {
+		ev.Kind = Settle
+	}
+	var changes []Change
+	for _, n := range awake {
+		n.mu.Lock()
+		if n.word.Load()&wordDead == 0 {
+			ev.Draw = g.opts.Draw()
+			_, changes = n.apply(g, &ev, now, changes)
+		}
+		n.mu.Unlock()
+	}
+	return changes
+}
+
+// A Listing shows one circuit.
+type Listing struct {
+	Key     string
+	Layer   string
+	Breaker string
+	Scope   string
+	Circuit Circuit // its window as of now
+	Facts   Facts
+	Rule    *Rule
+	Owner   Owner
+	RetryAt Instant // of OPEN, or of a forced open; 0 is not known, or now
+}
+
+// List shows every circuit that is not as good as new, or all of them, by key.
+func (g *Registry) List(all bool, now Instant) []Listing {
+	g.mu.RLock()
+	nodes := make([]*node, 0, len(g.nodes))
+	for _, n := range g.nodes {
+		nodes = append(nodes, n)
+	}
+	g.mu.RUnlock()
+	out := make([]Listing, 0, 16)
+	for _, n := range nodes {
+		n.mu.Lock()
+		of := n.of.Load()
+		if all || !n.c.Idle(&of.Rule, now) {
+			out = append(out, n.list(of, now))
+		}
+		n.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b Listing) int { return cmp.Compare(a.Key, b.Key) })
+	return out
+}
+
+// Show is one circuit of the list.
+func (g *Registry) Show(key string, now Instant) (Listing, error) {
+	g.mu.RLock()
+	n := g.nodes[key]
+	g.mu.RUnlock()
+	if n == nil {
+		return Listing{}, fmt.Errorf("circuit %s: %w", Scope(key), ErrUnknownCircuit)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.list(n.of.Load(), now), nil
+}
+
+func (n *node) list(of *kept, now Instant) Listing {
+	l := Listing{Key: n.key, Layer: of.Layer.String(), Breaker: of.Name, Scope: Scope(n.key), Circuit: n.c,
+		Facts: n.c.Facts(&of.Rule, now), Rule: &of.Rule, Owner: of.Owner}
+	if n.c.State == Open {
+		l.RetryAt = n.c.Until
+	}
+	if n.c.forced() == ForcedOpen {
+		l.RetryAt = n.c.Override.Until
+	}
+	return l
+}
+
+// Len is how many circuits are kept.
+func (g *Registry) Len() int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.nodes)
+}
+
+// maxText bounds what people write into a circuit.
+const maxText = 200
+
+func short(s string) string {
+	if len(s) > maxText {
+		return s[:maxText]
+	}
+	return s
+}

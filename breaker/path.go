@@ -1,0 +1,349 @@
+package breaker
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// A Path is every circuit that one operation touches: for each breaker, one
+// for each prefix of its scope. Get it with [Registry.Path] for one operation;
+// whoever holds it longer asks [Path.Current] first.
+type Path struct {
+	reg   *Registry
+	conf  *config
+	nodes []*node // in the order of admission; a breaker's widest scope first
+	spans []span  // by the breaker's place in the settings
+	calm  atomic.Uint64
+	deny  atomic.Pointer[Denial]
+	stale atomic.Bool
+	// Shared reports that some scope had no room for a circuit of its own and
+	// shares a wider one; receipts say so.
+	Shared bool
+}
+
+// span places a breaker's circuits on the path: at[i] is the node of the scope
+// prefix of i+1 parts.
+type span struct {
+	n  uint8
+	at [MaxScope]uint8
+}
+
+// Path resolves every breaker and scope prefix for an operation. The operation
+// may change afterwards. now is only used to find idle circuits when there is
+// no room.
+func (g *Registry) Path(op *taxonomy.Operation, now Instant) *Path {
+	conf := g.conf.Load()
+	var space [256]byte
+	id := space[:0]
+	for _, read := range conf.fields {
+		v := read(op)
+		for n := len(v); ; n >>= 7 { // the length first, so that no value can imitate two
+			if n < 0x80 {
+				id = append(id, byte(n))
+				break
+			}
+			id = append(id, byte(n)|0x80)
+		}
+		id = append(id, v...)
+	}
+	g.mu.RLock()
+	p := g.paths[string(id)]
+	g.mu.RUnlock()
+	if p != nil && p.Current() {
+		return p
+	}
+	return g.resolve(op, string(id), now)
+}
+
+// maxPaths bounds the cache of resolved paths.
+const maxPaths = 1 << 14
+
+func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	conf := g.conf.Load()
+	p := &Path{reg: g, conf: conf, nodes: make([]*node, 0, conf.depth), spans: make([]span, len(conf.list))}
+	var space [512]byte
+	for _, k := range conf.order {
+		key := append(space[:0], k.Name...)
+		var parent *node
+		s := &p.spans[k.index]
+		for i, read := range k.parts {
+			key = appendPart(key, k.Scope[i], read(op))
+			n := g.nodes[string(key)]
+			if n == nil {
+				var shared bool
+				n, shared = g.node(k, strings.Clone(string(key)), parent, now)
+				p.Shared = p.Shared || shared
+			}
+			if n != parent {
+				p.nodes = append(p.nodes, n)
+			}
+			s.at[i], s.n = uint8(len(p.nodes)-1), uint8(i+1)
+			parent = n
+		}
+	}
+	if len(g.paths) >= maxPaths {
+		for old := range g.paths { // any: a path is cheap to make again
+			delete(g.paths, old)
+			if len(g.paths) < maxPaths*7/8 {
+				break
+			}
+		}
+	}
+	if !p.Shared { // a path that shares asks again next time
+		g.paths[id] = p
+	}
+	return p
+}
+
+// Current reports whether the path still names the right circuits: the
+// settings are the same and none of its circuits was evicted.
+func (p *Path) Current() bool { return p.conf == p.reg.conf.Load() && !p.stale.Load() }
+
+// An Ask is what admission needs to know about a call.
+type Ask struct {
+	Operation *taxonomy.Operation
+	Deadline  Instant // no lease outlives it; 0 is none
+}
+
+// A Ticket is the answer of a path that lets a call go. It is a small value;
+// nothing was taken for it.
+type Ticket struct {
+	Sequence uint64  // of the registry, before any circuit was read
+	Token    uint64  // of the leases in Held; 0 without
+	Need     uint64  // circuits that need a lease before dispatch, by place on the path
+	Held     uint64  // circuits whose lease was taken
+	Shadow   uint64  // circuits that only observe and would have refused
+	Would    *Denial // what those said; nil when none
+}
+
+// Needs reports whether leases must be taken before the call is sent.
+func (t *Ticket) Needs() bool { return t.Need&^t.Held != 0 }
+
+// Admit asks every circuit of the path. It takes no lease and writes nothing
+// but its own cache. While no circuit changed since the path was last seen all
+// closed, it reads one word.
+func (p *Path) Admit(ask Ask, now Instant) (Ticket, *Denial) {
+	seq := p.reg.seq.Load()
+	if p.calm.Load() == seq {
+		return Ticket{Sequence: seq}, nil
+	}
+	if d := p.deny.Load(); d != nil && d.seq == seq && now < d.until {
+		return Ticket{}, d
+	}
+	return p.admit(seq, &ask, now)
+}
+
+// admit goes through the circuits one by one.
+func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
+	t := Ticket{Sequence: seq}
+	var no, would []Refusal
+	calm, steady := true, true
+	until := Instant(1<<63 - 1)
+	for i, n := range p.nodes {
+		word := n.word.Load()
+		if word&busy == 0 {
+			continue
+		}
+		if word&wordDead != 0 {
+			p.stale.Store(true)
+			if n = p.reg.alive(n); n == nil || n.word.Load()&busy == 0 {
+				calm = false
+				continue
+			}
+		}
+		calm = false
+		r := n.refusal.Load()
+		if end := Instant(n.until.Load()); r != nil && now < end {
+			until = min(until, end)
+		} else {
+			steady = false
+			d, fresh := p.peek(n, ask, now)
+			if d.Leases {
+				t.Need |= 1 << i
+			}
+			if d.Would {
+				continue
+			}
+			r = fresh
+		}
+		if r.binds {
+			no = append(no, *r)
+		} else {
+			would = append(would, *r)
+			t.Shadow |= 1 << i
+		}
+	}
+	if calm {
+		p.calm.Store(seq)
+		return t, nil
+	}
+	if len(no) == 0 {
+		if len(would) > 0 {
+			t.Would = &Denial{Refusal: would[0], Would: would}
+		}
+		return t, nil
+	}
+	d := &Denial{Refusal: no[0], All: no, Would: would, seq: seq, until: until}
+	if steady {
+		p.deny.Store(d)
+	}
+	return Ticket{}, d
+}
+
+// peek asks one circuit without changing it.
+func (p *Path) peek(n *node, ask *Ask, now Instant) (Decision, *Refusal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	of := n.of.Load()
+	ev := p.question(n, of, Peek, ask)
+	_, d, _ := Step(&of.Rule, n.c, ev, now)
+	if d.Would {
+		return d, nil
+	}
+	return d, n.refuse(of, d, now)
+}
+
+// question is the Peek or Admit of this call for one circuit. n.mu is held.
+func (p *Path) question(n *node, of *kept, kind EventKind, ask *Ask) Event {
+	ev := Event{Kind: kind, Until: ask.Deadline}
+	if op := ask.Operation; op != nil {
+		if of.Probes.may(op) {
+			ev.Gives = Gives(op)
+		}
+		ev.Draw = drawFor(op, n.c.Version)
+	}
+	return ev
+}
+
+// drawFor is the same for the same request, attempt and generation, so that a
+// replay admits the same calls through a ramp, and a caller cannot improve its
+// luck by asking again.
+func drawFor(op *taxonomy.Operation, version uint64) PPM {
+	const prime = 1099511628211 // FNV-1a
+	h := uint64(14695981039346656037)
+	for i := 0; i < len(op.RequestID); i++ {
+		h = (h ^ uint64(op.RequestID[i])) * prime
+	}
+	h = mix(h ^ mix(uint64(op.Attempt)) ^ mix(version+0x9e3779b97f4a7c15))
+	hi, _ := bits.Mul64(h, uint64(One))
+	return PPM(hi)
+}
+
+// mix is the finalizer of SplitMix64.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// A LeaseNeed is one lease that a store must grant before dispatch: step its
+// copy of the circuit with Event under Rule, and keep the result if the
+// decision allows.
+type LeaseNeed struct {
+	Key   string
+	Rule  *Rule
+	Event Event
+}
+
+// Leases lists what the ticket needs, in the order of the layers, and gives the
+// ticket its token. After the store granted all of them, call [Path.Leased].
+func (p *Path) Leases(t *Ticket, ask Ask) []LeaseNeed {
+	var out []LeaseNeed
+	for i, n := range p.needed(t) {
+		n.mu.Lock()
+		of := n.of.Load()
+		ev := p.question(n, of, Admit, &ask)
+		n.mu.Unlock()
+		ev.Token = t.Token
+		out = append(out, LeaseNeed{Key: n.key, Rule: &of.Rule, Event: ev})
+		_ = i
+	}
+	return out
+}
+
+// Leased marks the ticket's needs as granted.
+func (p *Path) Leased(t *Ticket) { t.Held |= t.Need }
+
+// needed are the circuits whose lease is missing, and gives the ticket a token.
+func (p *Path) needed(t *Ticket) []*node {
+	var out []*node
+	for m := t.Need &^ t.Held; m != 0; m &= m - 1 {
+		if n := p.reg.alive(p.nodes[bits.TrailingZeros64(m)]); n != nil {
+			out = append(out, n)
+		}
+	}
+	if t.Token == 0 && len(out) > 0 {
+		t.Token = p.reg.opts.Tokens()
+	}
+	return out
+}
+
+// Lease takes the needed leases in this process: all of them or none, and when
+// none, every circuit is as it was. It is for use without a store.
+func (p *Path) Lease(t *Ticket, ask Ask, now Instant) ([]Change, *Denial) {
+	nodes := p.needed(t)
+	if len(nodes) == 0 {
+		return nil, nil
+	}
+	locks := slices.Clone(nodes)
+	slices.SortFunc(locks, func(a, b *node) int { return int(int64(a.id) - int64(b.id)) })
+	for _, n := range locks {
+		n.mu.Lock()
+	}
+	defer func() {
+		for _, n := range locks {
+			n.mu.Unlock()
+		}
+	}()
+	type result struct {
+		c Circuit
+		t Transitions
+	}
+	after := make([]result, len(nodes))
+	var no, would []Refusal
+	for i, n := range nodes {
+		of := n.of.Load()
+		ev := p.question(n, of, Admit, &ask)
+		ev.Token = t.Token
+		var d Decision
+		after[i].c, d, after[i].t = Step(&of.Rule, n.c, ev, now)
+		if d.Would {
+			continue
+		}
+		if r := n.refuse(of, d, now); r.binds {
+			no = append(no, *r)
+		} else {
+			would = append(would, *r)
+			t.Shadow |= t.Need & p.bit(n)
+			t.Need &^= p.bit(n)
+		}
+	}
+	if len(no) > 0 {
+		return nil, &Denial{Refusal: no[0], All: no, Would: would}
+	}
+	var changes []Change
+	for i, n := range nodes {
+		n.c = after[i].c
+		if after[i].t.N > 0 {
+			changes = n.publish(p.reg, n.of.Load(), &after[i].t, changes)
+		}
+	}
+	t.Held |= t.Need
+	return changes, nil
+}
+
+// bit is the place of a circuit on the path.
+func (p *Path) bit(n *node) uint64 {
+	for i, m := range p.nodes {
+		if m == n || m.key == n.key {
+			return 1 << i
+		}
+	}
+	return 0
+}

@@ -1,0 +1,325 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Options are the parts of a [Registry]. The zero value works.
+type Options struct {
+	Settings []Setting
+	// MaxCircuits bounds the circuits of each breaker that sets no bound of its
+	// own; 0 is 10,000. When all are in use, new keys share their parent's.
+	MaxCircuits int
+	// MaxOverride is the longest an override may last; 0 is 24 hours.
+	MaxOverride time.Duration
+	// Shared says that leases, and OPEN to HALF_OPEN, come from a store: Tick
+	// then takes no circuit there by itself.
+	Shared bool
+	// Tokens gives lease tokens, unique in the fleet and never 0; nil draws
+	// random ones.
+	Tokens func() uint64
+	// Draw gives the jitter of a cooldown, uniform below One; nil draws it.
+	// The share of a ramp is drawn from the request instead, so that a replay
+	// decides the same.
+	Draw func() PPM
+	// Listeners are told of every change, each in order and on its own.
+	Listeners []func(Change)
+	// FirstSequence lies above every sequence of an earlier life; 0 is fine
+	// where none was kept.
+	FirstSequence uint64
+}
+
+// A Registry is the process's working copy of all circuits. Every method may
+// be called from many goroutines.
+type Registry struct {
+	seq atomic.Uint64 // of changes, of any circuit; its own cache line in effect: read by every admit
+	_   [56]byte
+
+	opts  Options
+	emit  sync.Mutex // numbering of changes; taken after a node's lock
+	awake map[*node]struct{}
+	mail  []*mailbox
+
+	mu    sync.RWMutex // the maps below; taken before a node's lock
+	conf  atomic.Pointer[config]
+	nodes map[string]*node
+	paths map[string]*Path
+
+	planted uint64 // nodes ever made; their ids
+	// The highest figures of evicted circuits: one that comes again starts
+	// there, so that neither its version nor its sequence ever falls.
+	floorVersion, floorSeq uint64
+}
+
+// config is one set of settings, compiled.
+type config struct {
+	list   []*kept // in the order of the policy
+	order  []*kept // in the order of admission
+	byName map[string]*kept
+	only   [taxonomy.Layers]*kept // the layer's only breaker; nil where it has none or several
+	fields []taxonomy.Part        // every field that some scope reads
+	depth  int                    // circuits on one path
+}
+
+// maxPath is the most circuits on one path: a ticket keeps a bit for each.
+const maxPath = 64
+
+// NewRegistry builds a registry. It starts nothing and reads no clock.
+func NewRegistry(o Options) (*Registry, error) {
+	if o.MaxCircuits < 0 || o.MaxOverride < 0 {
+		return nil, fmt.Errorf("breaker registry: max_circuits and max_override must not be negative")
+	}
+	if o.MaxCircuits == 0 {
+		o.MaxCircuits = 10_000
+	}
+	if o.MaxOverride == 0 {
+		o.MaxOverride = 24 * time.Hour
+	}
+	if o.Tokens == nil {
+		o.Tokens = func() uint64 { return max(rand.Uint64(), 1) }
+	}
+	if o.Draw == nil {
+		o.Draw = func() PPM { return PPM(rand.Uint32N(uint32(One))) }
+	}
+	conf, err := compile(o.Settings)
+	if err != nil {
+		return nil, err
+	}
+	g := &Registry{opts: o, awake: map[*node]struct{}{}, nodes: map[string]*node{}, paths: map[string]*Path{}}
+	g.seq.Store(max(o.FirstSequence, 1))
+	for _, hear := range o.Listeners {
+		if hear != nil {
+			g.mail = append(g.mail, &mailbox{hear: hear})
+		}
+	}
+	g.conf.Store(conf)
+	return g, nil
+}
+
+// compile checks settings and puts them in order.
+func compile(settings []Setting) (*config, error) {
+	c := &config{byName: map[string]*kept{}}
+	var errs []error
+	layers := [taxonomy.Layers]int{}
+	seen := map[string]bool{}
+	for i := range settings {
+		s := settings[i]
+		if err := s.Validate(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if c.byName[s.Name] != nil {
+			errs = append(errs, fmt.Errorf("breaker %q: the name is used twice", s.Name))
+			continue
+		}
+		k := &kept{Setting: s, counts: classes(s.Counts), excludes: classes(s.Excludes), rank: rankOf(&s), index: i}
+		k.Scope = slices.Clone(s.Scope)
+		for _, field := range s.Scope {
+			read, _ := taxonomy.PartNamed(field)
+			k.parts = append(k.parts, read)
+			if !seen[field] {
+				seen[field] = true
+				c.fields = append(c.fields, read)
+			}
+		}
+		c.list = append(c.list, k)
+		c.byName[s.Name] = k
+		c.depth += len(s.Scope)
+		layers[s.Layer]++
+		c.only[s.Layer] = k
+	}
+	for l, n := range layers {
+		if n != 1 {
+			c.only[l] = nil
+		}
+	}
+	if c.depth > maxPath {
+		errs = append(errs, fmt.Errorf("the scopes of all breakers have %d parts together; one operation may touch at most %d circuits", c.depth, maxPath))
+	}
+	c.order = slices.Clone(c.list)
+	slices.SortStableFunc(c.order, func(a, b *kept) int { return int(a.rank) - int(b.rank) })
+	return c, errors.Join(errs...)
+}
+
+// A Swapped says what a change of settings did to the circuits in use.
+type Swapped struct {
+	Kept    int // circuits that went on, counts and all
+	Cleared int // that went on with empty windows, because the window's shape changed
+	Gone    int // whose breaker, or whose scope, is no more
+	Changes []Change
+}
+
+// Swap puts other settings in force. A circuit goes on where its breaker still
+// exists over the same scope: its state always, its counts where the window has
+// the same shape.
+func (g *Registry) Swap(settings []Setting, now Instant) (Swapped, error) {
+	conf, err := compile(settings)
+	if err != nil {
+		return Swapped{}, err
+	}
+	var out Swapped
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, n := range g.nodes {
+		old := n.of.Load()
+		k := conf.byName[old.Name]
+		if k == nil || k.Layer != old.Layer || !slices.Equal(k.Scope, old.Scope) {
+			g.bury(n)
+			delete(g.nodes, key)
+			out.Gone++
+			continue
+		}
+		k.nodes = append(k.nodes, n)
+		if old.full == n {
+			k.full = n
+		}
+		if old.Rule.Window.sameShape(k.Rule.Window) {
+			out.Kept++
+		} else {
+			out.Cleared++
+		}
+		n.mu.Lock()
+		n.of.Store(k)
+		_, out.Changes = n.apply(g, &Event{Kind: RuleSwap, Old: &old.Rule}, now, out.Changes)
+		n.expose(k)
+		n.mu.Unlock()
+	}
+	g.conf.Store(conf)
+	clear(g.paths)
+	g.touch()
+	return out, nil
+}
+
+// touch ends every cached answer without a change to deliver.
+func (g *Registry) touch() {
+	g.emit.Lock()
+	g.seq.Add(1)
+	g.emit.Unlock()
+}
+
+// Settings are those in force, in the order of the policy.
+func (g *Registry) Settings() []Setting {
+	c := g.conf.Load()
+	out := make([]Setting, len(c.list))
+	for i, k := range c.list {
+		out[i] = k.Setting
+	}
+	return out
+}
+
+// Sequence is the number of the latest change.
+func (g *Registry) Sequence() uint64 { return g.seq.Load() }
+
+// Undelivered reports how many changes listeners missed because they fell more
+// than 65,536 behind, and how often a listener panicked or ended its goroutine.
+func (g *Registry) Undelivered() (lost, failed uint64) {
+	for _, b := range g.mail {
+		b.mu.Lock()
+		lost, failed = lost+b.lost, failed+b.failed
+		b.mu.Unlock()
+	}
+	return lost, failed
+}
+
+// node finds or makes the circuit of a key. shared reports that there was no
+// room and the parent's, or the breaker's common one, stands in. g.mu is held.
+func (g *Registry) node(k *kept, key string, parent *node, now Instant) (n *node, shared bool) {
+	if n = g.nodes[key]; n != nil {
+		return n, false
+	}
+	limit := k.MaxCircuits
+	if limit == 0 {
+		limit = g.opts.MaxCircuits
+	}
+	if len(k.nodes) >= limit && !g.evict(k, now) {
+		if parent != nil {
+			return parent, true
+		}
+		if k.full == nil {
+			k.full = g.plant(k, k.Name, nil) // a key without parts is nobody else's
+		}
+		return k.full, true
+	}
+	return g.plant(k, key, parent), false
+}
+
+// plant adds a new circuit. g.mu is held.
+func (g *Registry) plant(k *kept, key string, parent *node) *node {
+	n := &node{key: key, parent: parent, id: g.planted, seq: g.floorSeq}
+	g.planted++
+	n.c.Version = g.floorVersion
+	n.of.Store(k)
+	g.nodes[key] = n
+	k.nodes = append(k.nodes, n)
+	if parent != nil {
+		parent.kids = append(parent.kids, n)
+	}
+	return n
+}
+
+// evict makes room by forgetting one circuit that is as good as new. It looks
+// at a bounded number, so that a full table costs a bounded time. g.mu is held.
+func (g *Registry) evict(k *kept, now Instant) bool {
+	const look = 64
+	for range min(look, len(k.nodes)) {
+		k.hand++
+		if k.hand >= len(k.nodes) {
+			k.hand = 0
+		}
+		n := k.nodes[k.hand]
+		if n == k.full || len(n.kids) > 0 || n.word.Load()&busy != 0 || !n.mu.TryLock() {
+			continue // a circuit with narrower ones stays as long as they do
+		}
+		idle := n.c.Idle(&k.Rule, now)
+		if idle {
+			n.word.Store(n.word.Load() | wordDead)
+			g.floorVersion = max(g.floorVersion, n.c.Version)
+			g.floorSeq = max(g.floorSeq, n.seq)
+		}
+		n.mu.Unlock()
+		if !idle {
+			continue
+		}
+		last := len(k.nodes) - 1
+		k.nodes[k.hand] = k.nodes[last]
+		k.nodes[last] = nil
+		k.nodes = k.nodes[:last]
+		delete(g.nodes, n.key)
+		if p := n.parent; p != nil {
+			if i := slices.Index(p.kids, n); i >= 0 {
+				p.kids = slices.Delete(p.kids, i, i+1)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// bury takes a circuit out of use for good. g.mu is held.
+func (g *Registry) bury(n *node) {
+	n.mu.Lock()
+	n.word.Store(n.word.Load() | wordDead)
+	n.mu.Unlock()
+	g.emit.Lock()
+	delete(g.awake, n)
+	g.emit.Unlock()
+}
+
+// alive is the circuit that stands for n now: n, or the one that took its key
+// after n was evicted; nil when the key is unused, which is a closed circuit.
+func (g *Registry) alive(n *node) *node {
+	if n.word.Load()&wordDead == 0 {
+		return n
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.nodes[n.key]
+}

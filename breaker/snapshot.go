@@ -1,0 +1,154 @@
+package breaker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Install puts a store's copy of a circuit in force, and reports whether it
+// did. It only goes forward: an older version changes nothing, and of two with
+// the same version the one that refuses more stands. The process keeps its own
+// counts where both are in the same state.
+func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, error) {
+	n, err := g.lookup(key, now)
+	if err != nil {
+		return false, nil, fmt.Errorf("install: %w", err)
+	}
+	if n = g.lock(n, now); n == nil {
+		return false, nil, fmt.Errorf("install: %w", ErrUnknownCircuit)
+	}
+	defer n.mu.Unlock()
+	of := n.of.Load()
+	was := n.c
+	if c.Version < was.Version || c.Version == was.Version && c.State.severity() < was.State.severity() {
+		return false, nil, nil
+	}
+	if c.Version == was.Version && c.State == was.State && !was.Idle(&of.Rule, now) {
+		c.Window, c.Row = was.Window, was.Row
+		c.Until = max(c.Until, was.Until)
+	}
+	if c.Override == nil {
+		c.Override = was.Override // overrides end by themselves or are cleared, never lost
+	}
+	c.High = max(was.High, now)
+	n.c = c
+	var changes []Change
+	if c.State != was.State || c.Until != was.Until || c.Version != was.Version {
+		var t Transitions
+		t.N = 1
+		t.List[0] = Transition{From: was.State, To: c.State, Reason: ByStore, Detail: c.Detail, At: now, Until: c.Until,
+			Version: c.Version, Override: c.forced(), Facts: c.Facts(&of.Rule, now)}
+		changes = n.publish(g, of, &t, nil)
+		if c.Version != was.Version {
+			n.seq = g.seq.Load() // calls admitted before are of an older generation
+		}
+	} else {
+		n.expose(of)
+		g.touch()
+	}
+	return true, changes, nil
+}
+
+// Circuit returns a copy of the circuit under this key; ok is false when it was
+// never used, which is a new, closed one.
+func (g *Registry) Circuit(key string) (c Circuit, ok bool) {
+	g.mu.RLock()
+	n := g.nodes[key]
+	g.mu.RUnlock()
+	if n == nil {
+		return Circuit{}, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.c, true
+}
+
+// snapshotMagic begins a snapshot: the name, and the format.
+const snapshotMagic = "fuseboxC\x01"
+
+// Snapshot writes every circuit that is not as good as new: the magic, the
+// number of circuits (u32), and for each its key and its stored form, both with
+// a u32 length before them. at is the clock that [Registry.Restore] will be given again.
+func (g *Registry) Snapshot(now Instant, at time.Time) []byte {
+	g.mu.RLock()
+	keys := make([]string, 0, len(g.nodes))
+	for key := range g.nodes {
+		keys = append(keys, key)
+	}
+	g.mu.RUnlock()
+	slices.Sort(keys)
+	le := binary.LittleEndian
+	out := append([]byte(snapshotMagic), 0, 0, 0, 0)
+	count := uint32(0)
+	for _, key := range keys {
+		g.mu.RLock()
+		n := g.nodes[key]
+		g.mu.RUnlock()
+		if n == nil {
+			continue
+		}
+		n.mu.Lock()
+		idle := n.c.Idle(&n.of.Load().Rule, now)
+		c := n.c
+		n.mu.Unlock()
+		if idle {
+			continue
+		}
+		data := Encode(&c, now, at)
+		out = le.AppendUint32(out, uint32(len(key)))
+		out = append(out, key...)
+		out = le.AppendUint32(out, uint32(len(data)))
+		out = append(out, data...)
+		count++
+	}
+	le.PutUint32(out[len(snapshotMagic):], count)
+	return out
+}
+
+// Restore puts the circuits of a snapshot in force. A circuit whose breaker is
+// no more is left out; one that cannot be read is an error, and the others are
+// restored all the same.
+func (g *Registry) Restore(data []byte, now Instant, at time.Time) (restored int, err error) {
+	le := binary.LittleEndian
+	if len(data) < len(snapshotMagic)+4 || string(data[:len(snapshotMagic)]) != snapshotMagic {
+		return 0, fmt.Errorf("restore: %w: it is not a snapshot", ErrBadRecord)
+	}
+	count := le.Uint32(data[len(snapshotMagic):])
+	rest := data[len(snapshotMagic)+4:]
+	field := func() ([]byte, bool) {
+		if len(rest) < 4 || uint64(le.Uint32(rest)) > uint64(len(rest)-4) {
+			return nil, false
+		}
+		f := rest[4 : 4+le.Uint32(rest)]
+		rest = rest[4+len(f):]
+		return f, true
+	}
+	var errs []error
+	for i := range count {
+		key, ok := field()
+		body, ok2 := field()
+		if !ok || !ok2 {
+			return restored, errors.Join(append(errs, fmt.Errorf("restore: %w: it ends inside circuit %d of %d", ErrBadRecord, i+1, count))...)
+		}
+		name, _, _ := parseKey(string(key))
+		k := g.conf.Load().byName[name]
+		if k == nil {
+			continue
+		}
+		c, err := Decode(body, &k.Rule, now, at)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restore %s: %w", Scope(string(key)), err))
+			continue
+		}
+		ok, _, err = g.Install(string(key), c, now)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restore %s: %w", Scope(string(key)), err))
+		} else if ok {
+			restored++
+		}
+	}
+	return restored, errors.Join(errs...)
+}
