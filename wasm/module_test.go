@@ -91,3 +91,49 @@ func BenchmarkClassifyC(b *testing.B) {
 		}
 	}
 }
+
+func acmeGo(t testing.TB) ([]byte, Config) {
+	b := read(t, "../sdk/guest/examples/acme_billing.wasm")
+	return b, Config{Name: "acme-billing", SHA256: pin(b), Profile: Go, Vocabulary: Vocabulary{
+		Reasons: []string{"account_suspended", "invoice_overdue", "spending_cap", "card_declined"},
+		Facts:   map[string][]string{"owner": {"finance"}}}}
+}
+
+func overdue() *taxonomy.Observation {
+	o := billing()
+	o.Operation.Provider = "acme-pay"
+	o.Response.Body = `{"error":{"code":"invoice_overdue","message":"Monthly volume of plan \"Team\" is used up."}}`
+	return o
+}
+
+func TestClassifyGo(t *testing.T) {
+	b, c := acmeGo(t)
+	m := load(t, b, c)
+	a, err := m.AskClassifier(t.Context(), overdue(), forbidden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.OK || a.Verdict.Class != taxonomy.Budget || a.Verdict.Reason != "invoice_overdue" {
+		t.Errorf("verdict %+v ok %v", a.Verdict, a.OK)
+	}
+	t.Logf("init %d warm %v fuel %d memory %d", m.gen.initFuel, m.gen.warm, a.Info.Fuel, a.Info.Memory)
+}
+
+func benchmarkAsk(b *testing.B, m *Module, doc []byte) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if a, err := m.Ask(context.Background(), Classifier, doc); !a.OK || err != nil {
+			b.Fatal(a, err)
+		}
+	}
+}
+
+func BenchmarkAskC(b *testing.B) {
+	f, c := acme(b)
+	benchmarkAsk(b, load(b, f, c), taxonomy.AppendClassifyInput(nil, billing(), &forbidden))
+}
+
+func BenchmarkAskGo(b *testing.B) {
+	f, c := acmeGo(b)
+	benchmarkAsk(b, load(b, f, c), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
+}

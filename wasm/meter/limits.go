@@ -17,7 +17,8 @@ type Limits struct {
 	Imports       int
 	Exports       int
 	Globals       int
-	Segments      int // data segments, and element segments apart
+	Segments      int // data segments; the Go linker makes one for every run of non-zero bytes
+	Elements      int // element segments
 	TableEntries  int
 	CustomBytes   int // all custom sections together
 	NameBytes     int // one import, export, section or function name
@@ -38,7 +39,7 @@ func Pure() Limits {
 	return Limits{
 		ModuleBytes: 8 << 20, BodyBytes: 64 << 10, Instructions: 20_000, Total: 400_000,
 		Nesting: 64, BranchTargets: 2048, Locals: 512, Functions: 20_000, Types: 4096, Params: 16,
-		Imports: 32, Exports: 256, Globals: 1024, Segments: 1024, TableEntries: 65_536,
+		Imports: 32, Exports: 256, Globals: 1024, Segments: 1024, Elements: 1024, TableEntries: 65_536,
 		CustomBytes: 1 << 20, NameBytes: 1024, MemoryPages: 256,
 		Depth: 400_000, Merges: 150_000, Work: 4_000_000,
 	}
@@ -49,7 +50,7 @@ func Pure() Limits {
 func Go() Limits {
 	l := Pure()
 	l.BodyBytes, l.Instructions, l.Total, l.Nesting = 128<<10, 48_000, 4_000_000, 1024
-	l.MemoryPages = 1024
+	l.MemoryPages, l.Segments = 1024, 200_000
 	l.Depth, l.Merges, l.Work = 16_000_000, 400_000, 80_000_000
 	return l
 }

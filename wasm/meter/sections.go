@@ -402,7 +402,7 @@ func (p *parser) startSection(r *reader) {
 // elementSection accepts segments that fill the table before the module runs.
 // Those that only instructions could use are refused with the instructions.
 func (p *parser) elementSection(r *reader) {
-	for range r.count("element_segments", p.lim.Segments) {
+	for range r.count("element_segments", p.lim.Elements) {
 		flags := r.u32()
 		if r.err == nil && flags != 0 && flags != 2 {
 			r.fail(BadSection, "a passive, declared or expression element segment is not accepted")

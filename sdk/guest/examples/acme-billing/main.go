@@ -4,7 +4,6 @@ package main
 
 import (
 	"github.com/fusebox-dev/fusebox/sdk/guest"
-	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 func main() {}
@@ -24,10 +23,10 @@ func judge(in guest.Document) (guest.Verdict, bool) {
 	}
 	switch code := obs.Inner("response", "body").Text("error", "code"); code {
 	case "account_suspended", "invoice_overdue", "spending_cap":
-		return guest.Verdict{Outcome: taxonomy.Failed, Class: taxonomy.Budget, Reason: code,
+		return guest.Verdict{Outcome: guest.Failed, Class: guest.Budget, Reason: code,
 			Facts: []guest.Fact{{Name: "owner", Value: "finance"}}}, true
 	case "card_declined":
-		return guest.Verdict{Outcome: taxonomy.Failed, Class: taxonomy.Validation, Reason: code}, true
+		return guest.Verdict{Outcome: guest.Failed, Class: guest.Validation, Reason: code}, true
 	}
 	return guest.Verdict{}, false
 }
