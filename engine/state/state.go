@@ -248,7 +248,7 @@ type Item struct {
 	Attempts   []ItemAttempt
 	State      ItemState
 	NotBefore  time.Time
-	Reason     string // why it is dead, dropped or waiting
+	Reason     string    // why it is dead, dropped or waiting
 	Claim      uint64    // fencing token of the present claim
 	ClaimUntil time.Time // when that claim ends
 	Owner      string
