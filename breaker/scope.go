@@ -1,0 +1,35 @@
+package breaker
+
+import (
+	"slices"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// ScopeOf is the readable scope of the circuit that a feed names on this path;
+// "" when it names none.
+func (p *Path) ScopeOf(f taxonomy.Feed) string {
+	k, err := p.conf.breakerOf(&f)
+	if err != nil {
+		return ""
+	}
+	level := slices.Index(k.Scope, f.Level)
+	if level < 0 {
+		return ""
+	}
+	return Scope(p.nodes[p.spans[k.index].at[level]].key)
+}
+
+// Key is the key of an operation's circuit at this level of the breaker's
+// scope, a field's name. ok is false when the scope has no such field.
+func (s *Setting) Key(op *taxonomy.Operation, level string) (key string, ok bool) {
+	b := []byte(s.Name)
+	for _, field := range s.Scope {
+		read, _ := taxonomy.PartNamed(field)
+		b = appendPart(b, field, read(op))
+		if field == level {
+			return string(b), true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,376 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// The life of a permit. It is left in one direction only.
+const (
+	issued uint32 = iota
+	dispatching
+	dispatched
+	settling
+	settled
+	released // given back, refused at dispatch, or lapsed before it was used
+	lapsed   // expired after it was dispatched; a late result is still heard
+)
+
+// A Permit is the right to send one operation once. It pins the policy that
+// admitted it, and ends by itself when nobody settles it.
+type Permit struct {
+	e         *Engine
+	id        string
+	op        taxonomy.Operation
+	policy    *Policy
+	path      *breaker.Path
+	ticket    breaker.Ticket
+	end       breaker.Instant
+	place     int // in the heap of expiries
+	phase     atomic.Uint32
+	heads     []head
+	admission receipts.ID
+	intent    receipts.ID
+	approval  string // id of the approval to consume
+	granted   bool
+	degraded  bool
+	flags     []string
+	repeats   int64
+	renewAt   breaker.Instant // only Tick touches it once the permit is dispatched
+	usage     atomic.Pointer[taxonomy.Estimate]
+}
+
+// ID names the permit; its intent has the same id.
+func (p *Permit) ID() string { return p.id }
+
+// Operation is the operation as admitted, completed.
+func (p *Permit) Operation() taxonomy.Operation { return p.op }
+
+// Policy is the version that admitted it.
+func (p *Permit) Policy() taxonomy.PolicyVersion { return p.policy.Version }
+
+// Expires is when the permit ends if nothing happens.
+func (p *Permit) Expires() time.Time { return p.e.at(p.end) }
+
+// Receipt is the id of the admission's receipt.
+func (p *Permit) Receipt() string { return p.admission.String() }
+
+// Probe reports whether the call is a probe of a circuit that is not closed.
+func (p *Permit) Probe() bool { return p.ticket.Need|p.ticket.Held != 0 }
+
+// Admit decides whether an operation may go: authority, loops, circuits on
+// every scope and ancestor, budgets asked and not yet taken. It is the one door
+// for every road to a dependency. The error is a *Rejection, or an *InputError
+// for an operation that cannot be judged; nothing was sent and nothing durable
+// was taken.
+func (e *Engine) Admit(ctx context.Context, op taxonomy.Operation) (*Permit, error) {
+	start := e.clock.Mono()
+	e.swap.RLock()
+	policy := e.current()
+	err := e.prepare(policy, &op)
+	if err != nil {
+		e.swap.RUnlock()
+		_ = policy.release()
+		return nil, err
+	}
+	path := e.registry.Path(&op, e.clock.Mono())
+	e.swap.RUnlock()
+
+	p := &Permit{e: e, id: newID(), op: op, policy: policy, path: path, place: -1}
+	p.ticket.Sequence = e.registry.Sequence()
+	if rej := p.admit(ctx); rej != nil {
+		p.free()
+		return nil, e.refuse(policy, &p.op, rej)
+	}
+	e.meter.Stage("admit", time.Duration(e.clock.Mono()-start))
+	e.meter.Decision(taxonomy.LayerProvider, "", taxonomy.DecideAllow, "closed")
+	return p, nil
+}
+
+// admit asks every gate in the fixed order authority, loop, circuits, budget,
+// bulkhead, and puts the permit out.
+func (p *Permit) admit(ctx context.Context) *Rejection {
+	e := p.e
+	if e.closed.Load() {
+		return p.unavailable("shutting_down", ErrClosed)
+	}
+	if err := e.hit("admit-before-authority"); err != nil {
+		return p.unavailable("state_unavailable", err)
+	}
+	answer, rej := p.authorize(ctx)
+	if rej != nil {
+		return rej
+	}
+	if rej := p.progress(ctx); rej != nil {
+		return rej
+	}
+	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
+	if denial != nil {
+		if rej := p.blocked(ctx, denial); rej != nil {
+			return rej
+		}
+	}
+	p.ticket = ticket
+	if rej := p.affordable(ctx); rej != nil {
+		return rej
+	}
+	p.end = e.clock.Mono() + breaker.Instant(e.parts.PermitTTL)
+	if p.op.Deadline > 0 {
+		if left := time.UnixMilli(p.op.Deadline).Sub(e.clock.Now()); left < e.parts.PermitTTL {
+			p.end = e.clock.Mono() + breaker.Instant(max(left, 0))
+		}
+	}
+	p.heads = p.policy.bulkheads(&p.op)
+	if full := e.permits.add(p); full != "" {
+		return &Rejection{Layer: taxonomy.LayerProvider, Breaker: full, Scope: full, Reason: "bulkhead_full",
+			Class: taxonomy.RateLimit, Next: "wait"}
+	}
+	p.admission = e.note(p.admissionReceipt(answer))
+	return nil
+}
+
+// ask is what circuits need to know of the call.
+func (p *Permit) ask() breaker.Ask {
+	a := breaker.Ask{Operation: &p.op}
+	if p.op.Deadline > 0 {
+		a.Deadline = p.e.clock.Mono().Add(time.UnixMilli(p.op.Deadline).Sub(p.e.clock.Now()))
+	}
+	return a
+}
+
+// authorize asks the authority rules. Approvals are fetched only when the
+// rules want one; denials bind in every mode.
+func (p *Permit) authorize(ctx context.Context) (taxonomy.AuthorityAnswer, *Rejection) {
+	e := p.e
+	in := &taxonomy.AuthorityInput{
+		Operation: &p.op, AgentID: p.op.Agent, Roles: p.policy.Roles[p.op.Agent], Clock: taxonomy.ClockAt(e.clock.Now()),
+	}
+	answer := p.policy.Rules.Authorize(ctx, in)
+	if answer.Decision == taxonomy.RequireApproval {
+		found, err := e.approvals(ctx, &p.op)
+		if err != nil {
+			return answer, p.unavailable("state_unavailable", err)
+		}
+		if len(found) > 0 {
+			in.Approvals = facts(found)
+			if again := p.policy.Rules.Authorize(ctx, in); again.Decision != taxonomy.RequireApproval {
+				answer = again
+				p.approval = pick(found)
+			}
+		}
+	}
+	switch answer.Decision {
+	case taxonomy.Allow:
+		return answer, nil
+	case taxonomy.RequireApproval:
+		v := e.refusal(p.policy, &p.op, `{"event":"approval","state":"pending"}`)
+		return answer, &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Breaker: "authority",
+			Scope: authorityScope(&p.op), Reason: "approval_required", Class: v.Class, Reasons: answer.Reasons, Next: "ask"}
+	default:
+		v := e.refusal(p.policy, &p.op, `{"event":"policy_decision","decision":"deny"}`)
+		p.feedRefusal(ctx, v)
+		return answer, &Rejection{Layer: taxonomy.LayerAuthority, Breaker: "authority", Scope: authorityScope(&p.op),
+			Reason: denialReason(answer), Class: v.Class, Reasons: answer.Reasons, Next: "stop"}
+	}
+}
+
+func denialReason(a taxonomy.AuthorityAnswer) string {
+	if a.Evaluation.Error != "" {
+		return a.Evaluation.Error
+	}
+	return "denied_by_policy"
+}
+
+func authorityScope(op *taxonomy.Operation) string {
+	return "authority:" + op.Agent + "/" + op.Tool + "/" + op.ActionClass
+}
+
+// approvals are the live ones for this request, its action and its class.
+func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxonomy.Approval, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
+	defer cancel()
+	found, err := e.parts.Store.Approved(ctx, op.Tenant, op.RequestID, op.ActionClass, op.Tool+"."+op.Action)
+	if err != nil {
+		e.meter.StoreError("approvals", err)
+	}
+	return found, err
+}
+
+// facts are what rules see of approvals: sorted, without ids and times, so
+// that equal situations give equal questions.
+func facts(as []taxonomy.Approval) []taxonomy.ApprovalFact {
+	out := make([]taxonomy.ApprovalFact, 0, len(as))
+	for _, a := range as {
+		out = append(out, taxonomy.ApprovalFact{By: a.By, Scope: a.Scope})
+	}
+	slices.SortFunc(out, func(a, b taxonomy.ApprovalFact) int {
+		if a.By != b.By {
+			return compare(a.By, b.By)
+		}
+		return compare(a.Scope, b.Scope)
+	})
+	return slices.Compact(out)
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// pick takes the approval to spend: the narrowest scope is the one for this
+// request alone; a lasting one is kept for others.
+func pick(as []taxonomy.Approval) string {
+	for _, a := range as {
+		if a.SingleUse {
+			return a.ID
+		}
+	}
+	return as[0].ID
+}
+
+// blocked asks policy what to do while circuits refuse. "proceed" is honoured
+// only for a read-only step that does not dispatch to what is blocked: one
+// where nothing but its workflow or its semantic circuit says no.
+func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
+	in := &taxonomy.AdmissionInput{Operation: &p.op}
+	local := p.op.Effect == taxonomy.ReadOnly
+	now := p.e.clock.Mono()
+	for i := range d.All {
+		c := &d.All[i]
+		in.Blocked = append(in.Blocked, taxonomy.BlockedCircuit{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope,
+			State: c.State.String(), Reason: c.Reason.String(), RetryInMS: max(c.RetryAt.Sub(now).Milliseconds(), 0)})
+		local = local && (c.Layer == taxonomy.LayerWorkflow && c.Breaker != "loop" || c.Layer == taxonomy.LayerSemantic)
+	}
+	answer := p.policy.Rules.Admission(ctx, in)
+	if answer.Action == taxonomy.ActionProceed && local {
+		p.flags = append(p.flags, "proceeds_while_open")
+		return nil
+	}
+	rej := p.denied(&d.Refusal)
+	if answer.Reason != "" {
+		rej.Reasons = append(rej.Reasons, answer.Reason)
+	}
+	switch {
+	case answer.Action == taxonomy.ActionRequireApproval:
+		rej.Decision, rej.Next = taxonomy.DecideApproval, "ask"
+	case answer.Action == taxonomy.ActionQueue && answer.ExpiresIn > 0:
+		rej.Decision, rej.Next, rej.ExpiresIn = taxonomy.DecideQueue, "queue", answer.ExpiresIn
+	}
+	return rej
+}
+
+// denied is the rejection by one circuit.
+func (p *Permit) denied(c *breaker.Refusal) *Rejection {
+	v := p.e.refusal(p.policy, &p.op, `{"event":"breaker_reject"}`)
+	rej := &Rejection{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope, Reason: c.Reason.String(), Class: v.Class,
+		State: c.State.String(), StateVersion: c.Version, RetryAt: p.e.at(c.RetryAt), Next: "wait", Fallback: c.Fallback}
+	if cause := c.Cause.String(); cause != "" {
+		rej.Reasons = []string{cause}
+	}
+	switch {
+	case c.Reason == breaker.AwaitsEvidence && c.Rule.Probe.Evidence&breaker.Reconciled != 0:
+		rej.Next = "reconcile"
+	case c.Reason == breaker.AwaitsEvidence:
+		rej.Next = "ask"
+	case c.Fallback != "":
+		rej.Next = "fallback"
+	}
+	return rej
+}
+
+// affordable looks at the budgets without taking anything: a call that cannot
+// fit is refused before anything durable is written. The reservation at
+// dispatch decides.
+func (p *Permit) affordable(ctx context.Context) *Rejection {
+	lines := p.policy.lines(&p.op, p.e.clock.Now())
+	if len(lines) == 0 {
+		return nil
+	}
+	accounts := make([]string, len(lines))
+	for i, l := range lines {
+		accounts[i] = l.Account
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.e.parts.StoreWait)
+	defer cancel()
+	usage, err := p.e.parts.Store.Usage(ctx, accounts...)
+	if err != nil {
+		p.e.meter.StoreError("usage", err)
+		return nil // dispatch must reserve, and says what follows from a lost store
+	}
+	for _, u := range usage {
+		i := slices.Index(accounts, u.Account)
+		if i < 0 {
+			continue
+		}
+		if x := over(lines[i], u); x != nil {
+			v := p.e.refusal(p.policy, &p.op, `{"event":"budget_check","decision":"deny"}`)
+			p.feedRefusal(ctx, v)
+			return p.exhausted(x)
+		}
+	}
+	return nil
+}
+
+// over names the first unit of an account that has no room for a line.
+func over(l state.Line, u state.Usage) *state.Exhausted {
+	taken := u.Used.Add(u.Reserved)
+	for _, c := range [...]struct {
+		unit               string
+		limit, taken, want int64
+	}{
+		{"cost_nano_usd", l.Limit.CostNanoUSD, taken.CostNanoUSD, l.Want.CostNanoUSD},
+		{"tokens", l.Limit.Tokens, taken.Tokens, l.Want.Tokens},
+		{"attempts", l.Limit.Attempts, taken.Attempts, l.Want.Attempts},
+		{"time_ms", l.Limit.TimeMS, taken.TimeMS, l.Want.TimeMS},
+	} {
+		if c.limit > 0 && c.taken+c.want > c.limit {
+			return &state.Exhausted{Account: l.Account, Unit: c.unit, Left: max(c.limit-c.taken, 0), Wanted: c.want}
+		}
+	}
+	return nil
+}
+
+// refuse stamps a rejection, leaves its receipt and hands it to the caller.
+func (e *Engine) refuse(p *Policy, op *taxonomy.Operation, rej *Rejection) error {
+	rej.Policy = p.Version
+	rej.Index = -1
+	id := e.note(e.rejectionReceipt(p, op, rej))
+	rej.Receipt = id.String()
+	e.meter.Decision(rej.Layer, rej.Breaker, rej.Decision, rej.Reason)
+	return rej
+}
+
+// free gives back what a permit holds in memory: its bulkheads and its policy.
+func (p *Permit) free() {
+	p.e.permits.remove(p)
+	_ = p.policy.release() // a module that does not close cleanly is the sandbox's to report
+}
+
+func (p *Permit) admissionReceipt(a taxonomy.AuthorityAnswer) *receipts.Receipt {
+	class := receipts.Sample
+	if p.policy.highImpact(&p.op) {
+		class = receipts.Audit
+	}
+	r := p.e.receiptFor(receipts.KindAdmission, class, p.policy, &p.op)
+	r.Decision = receipts.Some(taxonomy.DecideAllow)
+	r.Reason = "admitted"
+	r.Layer = taxonomy.LayerProvider
+	if p.op.Kind != "model" {
+		r.Layer = taxonomy.LayerTool
+	}
+	r.Flags = append(r.Flags, p.flags...)
+	evaluated(r, a.Evaluation)
+	return r
+}

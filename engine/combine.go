@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"sync"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine/state"
+)
+
+// combiner carries what happened to circuits into the store: for each circuit
+// one update in flight, everything that waits folded into the next one. Changes
+// of mode go at once; counts of closed circuits wait for the next beat.
+type combiner struct {
+	e      *Engine
+	writer uint64 // this process, in the blobs that it writes
+
+	mu   sync.Mutex
+	keys map[string]*backlog
+}
+
+// event is one thing that happened to a circuit here.
+type event struct {
+	key string
+	breaker.Event
+	at     breaker.Instant
+	urgent bool // a change of mode or a lease: the store must know at once
+}
+
+// backlog is what one circuit's document does not yet know.
+type backlog struct {
+	update sync.Mutex // held by the one update in flight
+	events []event
+	batch  uint64
+}
+
+func newCombiner(e *Engine) *combiner {
+	h := fnv.New64a()
+	h.Write([]byte(e.parts.Owner.Incarnation)) // never fails
+	return &combiner{e: e, writer: h.Sum64(), keys: map[string]*backlog{}}
+}
+
+// add queues events; it returns the keys that must not wait.
+func (c *combiner) add(as []event) (urgent []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range as {
+		b := c.keys[a.key]
+		if b == nil {
+			b = &backlog{}
+			c.keys[a.key] = b
+		}
+		b.events = append(b.events, a)
+		if a.urgent {
+			urgent = append(urgent, a.key)
+		}
+	}
+	return urgent
+}
+
+// take empties one backlog.
+func (c *combiner) take(b *backlog) []event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	events := b.events
+	b.events = nil
+	return events
+}
+
+// putBack returns events that did not reach the store, oldest first.
+func (c *combiner) putBack(b *backlog, events []event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.events = append(events, b.events...)
+}
+
+// push brings one circuit's document up to date. Whoever waits behind an update
+// in flight usually finds that the next one took its events along.
+func (c *combiner) push(ctx context.Context, key string) error {
+	c.mu.Lock()
+	b := c.keys[key]
+	c.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	b.update.Lock()
+	defer b.update.Unlock()
+	events := c.take(b)
+	if len(events) == 0 {
+		return nil
+	}
+	b.batch++
+	err := c.write(ctx, key, b.batch, events)
+	if err != nil {
+		c.putBack(b, events)
+		c.e.meter.StoreError("circuit", err)
+		return fmt.Errorf("record %s: %w", key, err)
+	}
+	return nil
+}
+
+// write runs one update and installs what the store decided.
+func (c *combiner) write(ctx context.Context, key string, batch uint64, events []event) error {
+	rule, ok := c.e.rule(key)
+	if !ok {
+		return nil // the settings changed, and there is nothing to keep
+	}
+	var bad error
+	doc, err := c.e.parts.Store.Update(ctx, docKey(key), func(d state.Doc) ([]byte, bool) {
+		after, mode, err := c.fold(key, rule, d, events)
+		if bad = err; bad != nil {
+			return nil, false
+		}
+		return c.encode(d, batch, after), mode
+	})
+	if errors.Is(err, state.ErrUnknown) {
+		if applied, lerr := c.applied(ctx, key, batch); lerr != nil || !applied {
+			return errors.Join(err, lerr)
+		}
+		return nil // the watcher brings the document
+	}
+	if err != nil || bad != nil {
+		return errors.Join(err, bad)
+	}
+	return c.e.installDoc(doc)
+}
+
+// fold steps the stored circuit through the events. A document that was never
+// written starts new, and everything that happened is among the events; one
+// that vanished takes over what this process knows.
+func (c *combiner) fold(key string, rule *breaker.Rule, d state.Doc, events []event) (after breaker.Circuit, mode bool, err error) {
+	if len(d.Data) > 0 {
+		if after, err = c.e.stored(key, d, rule); err != nil {
+			return after, false, err
+		}
+	}
+	for _, a := range events {
+		var t breaker.Transitions
+		after, _, t = breaker.Step(rule, after, a.Event, a.at)
+		mode = mode || t.N > 0 || a.urgent
+	}
+	if local, _ := c.e.registry.Circuit(key); len(d.Data) == 0 && local.Version > after.Version {
+		after = local
+	}
+	return after, mode, nil
+}
+
+// flush brings every circuit's document up to date.
+func (c *combiner) flush(ctx context.Context) {
+	c.mu.Lock()
+	var keys []string
+	for k, b := range c.keys {
+		if len(b.events) > 0 {
+			keys = append(keys, k)
+		}
+	}
+	c.mu.Unlock()
+	for _, k := range keys {
+		ctx, cancel := context.WithTimeout(ctx, c.e.parts.StoreWait)
+		_ = c.push(ctx, k) // metered; the events wait for the next beat
+		cancel()
+	}
+}
+
+const docPrefix = "brk/"
+
+func docKey(key string) string { return docPrefix + key }
+
+// A document is a head and an encoded circuit. The head remembers the last
+// batch of the latest writers, so that a lost reply never counts twice.
+//
+//	byte 0        format, 1
+//	byte 1        n, number of writers (at most 8)
+//	n × 16 bytes  writer, batch (big endian), latest first
+//	rest          breaker.Encode
+const (
+	docFormat  = 1
+	docWriters = 8
+)
+
+var errDocument = errors.New("not a circuit's document of a format that this version knows")
+
+// encode writes a document over the one it replaces.
+func (c *combiner) encode(old state.Doc, batch uint64, circuit breaker.Circuit) []byte {
+	out := []byte{docFormat, 1}
+	out = binary.BigEndian.AppendUint64(out, c.writer)
+	out = binary.BigEndian.AppendUint64(out, max(batch, c.last(old)))
+	if head, _, err := cutDocument(old.Data); err == nil {
+		for ; len(head) > 0 && out[1] < docWriters; head = head[16:] {
+			if binary.BigEndian.Uint64(head) != c.writer {
+				out = append(out, head[:16]...)
+				out[1]++
+			}
+		}
+	}
+	return append(out, breaker.Encode(&circuit, c.e.clock.Mono(), old.Now)...)
+}
+
+// cutDocument splits a document into the writers' part of its head and the
+// circuit.
+func cutDocument(data []byte) (writers, circuit []byte, err error) {
+	if len(data) < 2 || data[0] != docFormat || data[1] > docWriters || len(data) < 2+16*int(data[1]) {
+		return nil, nil, errDocument
+	}
+	end := 2 + 16*int(data[1])
+	return data[2:end], data[end:], nil
+}
+
+// last is this process's latest batch in a document; 0 is none.
+func (c *combiner) last(d state.Doc) uint64 {
+	head, _, err := cutDocument(d.Data)
+	for ; err == nil && len(head) > 0; head = head[16:] {
+		if binary.BigEndian.Uint64(head) == c.writer {
+			return binary.BigEndian.Uint64(head[8:])
+		}
+	}
+	return 0
+}
+
+// applied reports whether this process's batch is in the document already.
+func (c *combiner) applied(ctx context.Context, key string, batch uint64) (bool, error) {
+	docs, err := c.e.parts.Store.Load(ctx, docKey(key))
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	return c.last(docs[0]) >= batch, nil
+}

@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Send performs one attempt and reports what came back as facts. It must not
+// retry by itself: a retry that the engine does not see is a call that nobody
+// counted.
+type Send func(ctx context.Context, call Call) taxonomy.Observation
+
+// A Call is one attempt, as Send sees it.
+type Call struct {
+	Operation *taxonomy.Operation // with attempt number and idempotency key
+	PermitID  string
+	Budget    *ExecutionBudget // pass it on to whatever the call starts
+}
+
+// Failed is the error of a call that did not succeed although it was admitted.
+type Failed struct{ Result Result }
+
+func (f *Failed) Error() string {
+	v := f.Result.Verdict
+	return fmt.Sprintf("call %s: %s %s (%s) after %d dispatched attempts",
+		f.Result.Operation.Name, v.Outcome, v.Reason, v.Class, f.Result.Attempts)
+}
+
+// Do carries one operation to its end: as many attempts as its budget, its
+// deadline and the retry advice allow, each walking the whole path. It returns
+// an error for every outcome but SUCCEEDED: a *Rejection when nothing was sent,
+// a *Failed otherwise. The Result is meaningful in both cases.
+func (e *Engine) Do(ctx context.Context, op taxonomy.Operation, send Send) (Result, error) {
+	l := &loop{e: e, send: send, start: e.clock.Now()}
+	return l.run(ctx, op)
+}
+
+// loop is one call's way through its attempts.
+type loop struct {
+	e     *Engine
+	send  Send
+	start time.Time
+
+	budget   *ExecutionBudget
+	profile  RetryProfile
+	attempts int  // dispatched
+	failed   bool // at least one dispatched attempt failed definitively
+	unknown  bool // an attempt of a write stays UNKNOWN
+	errs     error
+}
+
+func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
+	e := l.e
+	policy := e.current()
+	if err := e.prepare(policy, &op); err != nil {
+		_ = policy.release()
+		return Result{Operation: op}, err
+	}
+	l.profile = policy.retry(&op)
+	tokens := policy.RetryTokens
+	_ = policy.release()
+
+	ctx, cancel := l.ownBudget(ctx, &op)
+	defer cancel()
+	for {
+		if l.attempts > 0 && !l.budget.take() {
+			return l.exhausted(op, "attempt_budget_exhausted", Result{})
+		}
+		res, err := l.attempt(ctx, op)
+		if err != nil || res.Verdict.Outcome == taxonomy.Succeeded {
+			if l.attempts == 1 && err == nil {
+				e.tokens.succeeded(op.Provider, tokens)
+			}
+			return l.end(res, err)
+		}
+		wait, reason := l.next(&op, res)
+		if reason != "" {
+			return l.exhausted(op, reason, res)
+		}
+		if wait < 0 {
+			return l.end(res, nil)
+		}
+		done, ok := e.tokens.take(op.Provider, tokens)
+		if !ok {
+			return l.exhausted(op, "retry_budget_exhausted", res)
+		}
+		slept := e.clock.Sleep(wait, ctx.Done())
+		done()
+		if !slept {
+			return l.exhausted(op, "deadline_exhausted", res)
+		}
+		op.Attempt++
+		op.Origin = taxonomy.OriginRetry
+	}
+}
+
+// ownBudget finds the caller's execution budget or makes this call's own.
+func (l *loop) ownBudget(ctx context.Context, op *taxonomy.Operation) (context.Context, context.CancelFunc) {
+	deadline := l.start.Add(l.profile.Deadline)
+	if d, ok := ctx.Deadline(); ok {
+		// The context counts on the machine's clock; only its distance is ours.
+		if rest := time.Until(d); l.start.Add(rest).Before(deadline) {
+			deadline = l.start.Add(rest)
+		}
+	}
+	if op.Deadline > 0 {
+		if d := time.UnixMilli(op.Deadline); d.Before(deadline) {
+			deadline = d
+		}
+	}
+	l.budget = ExecutionBudgetOf(ctx)
+	if l.budget == nil {
+		l.budget = NewExecutionBudget(l.profile.Attempts, deadline)
+		ctx = WithExecutionBudget(ctx, l.budget)
+	}
+	l.budget.take() // the first attempt
+	if d := l.budget.Deadline(); !d.IsZero() && d.Before(deadline) {
+		deadline = d
+	}
+	op.Deadline = deadline.UnixMilli()
+	return l.e.clock.Until(ctx, deadline)
+}
+
+// attempt walks the whole path once. A panic in send is settled as what it is,
+// an attempt whose end nobody saw, and goes on to the caller.
+func (l *loop) attempt(ctx context.Context, op taxonomy.Operation) (Result, error) {
+	permit, err := l.e.Admit(ctx, op)
+	if err != nil {
+		return Result{Operation: op}, err
+	}
+	obs, err := permit.Dispatch(ctx, func(ctx context.Context, c Call) taxonomy.Observation {
+		c.Budget = l.budget
+		if l.profile.PerAttempt > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, l.profile.PerAttempt)
+			defer cancel()
+		}
+		return l.send(ctx, c)
+	})
+	if err != nil {
+		return Result{Operation: op}, err
+	}
+	l.attempts++
+	// The result is journalled even when the caller has gone away.
+	res, err := permit.Settle(context.WithoutCancel(ctx), obs)
+	l.errs = errors.Join(l.errs, err)
+	switch {
+	case res.Verdict.Outcome == taxonomy.Failed:
+		l.failed = true
+	case res.Verdict.Outcome == taxonomy.Unknown && op.Effect.Writes():
+		l.unknown = true
+	}
+	return res, nil
+}
+
+// next decides about another attempt: a wait, -1 for no, or the reason why the
+// call is exhausted although another attempt might help.
+func (l *loop) next(op *taxonomy.Operation, res Result) (wait time.Duration, exhausted string) {
+	v := res.Verdict
+	if !v.Retry.Automatic() || v.Outcome == taxonomy.Succeeded {
+		return -1, ""
+	}
+	// The engine's own invariant, whatever table, module or rule said (R-CALL-3).
+	if v.Outcome == taxonomy.Unknown && !op.Effect.Repeatable() {
+		return -1, ""
+	}
+	if l.budget.Left() == 0 {
+		return 0, "attempt_budget_exhausted"
+	}
+	wait = l.profile.wait(l.attempts, v.RetryAfter, l.e.draw())
+	// Never start a sleep that cannot be finished.
+	if l.e.clock.Now().Add(wait).UnixMilli() >= op.Deadline {
+		return 0, "deadline_exhausted"
+	}
+	return wait, ""
+}
+
+// exhausted ends a call that ran out of attempts or time (SPEC R-CALL-1): FAILED
+// when a dispatched attempt failed definitively, FAILED_BEFORE_SEND only when
+// nothing was dispatched, and UNKNOWN while a write is unresolved.
+func (l *loop) exhausted(op taxonomy.Operation, reason string, last Result) (Result, error) {
+	last.Operation = op
+	last.Last = last.Verdict
+	v := taxonomy.Verdict{Class: taxonomy.Budget, Reason: reason, By: "engine"}
+	switch {
+	case l.unknown:
+		v = last.Verdict
+	case l.failed || l.attempts > 0:
+		v.Outcome = taxonomy.Failed
+	default:
+		v.Outcome = taxonomy.FailedBeforeSend
+	}
+	last.Verdict = v
+	last.Exhausted = reason
+	return l.end(last, nil)
+}
+
+func (l *loop) end(res Result, err error) (Result, error) {
+	res.Attempts = l.attempts
+	if rej, ok := errors.AsType[*Rejection](err); ok {
+		res.Rejection = rej
+		res.Verdict = l.rejected(rej)
+		return res, errors.Join(err, l.errs)
+	}
+	if err == nil && res.Verdict.Outcome != taxonomy.Succeeded {
+		err = &Failed{res}
+	}
+	return res, errors.Join(err, l.errs)
+}
+
+// rejected is the verdict of a call that ended at admission. What earlier
+// attempts of the same call did decides whether it is FAILED or UNKNOWN.
+func (l *loop) rejected(r *Rejection) taxonomy.Verdict {
+	v := taxonomy.Verdict{Outcome: taxonomy.FailedBeforeSend, Class: r.Class, Reason: r.Reason, By: "engine"}
+	switch {
+	case l.unknown:
+		v.Outcome, v.Class = taxonomy.Unknown, taxonomy.AmbiguousWrite
+	case l.failed || l.attempts > 0:
+		v.Outcome = taxonomy.Failed
+	}
+	return v
+}

@@ -1,0 +1,18 @@
+// Package engine is the path of one request, one file per step:
+//
+//	admit.go     may it go? policy, authority, loops, circuits, budgets asked
+//	dispatch.go  what must be durable first, then send
+//	classify.go  modules, then the table, then the floor and the retry advice
+//	route.go     which layers the outcome feeds
+//	record.go    circuits stepped, intent, lease and reservation settled
+//	receipt.go   evidence, at every exit
+//
+// Two doors, one path: [Engine.Do] takes a closure and owns the retries;
+// [Engine.Admit] gives a [Permit], whose Dispatch, Settle and Abandon serve
+// streams, proxies and other processes.
+//
+// Beside the path live the working sets it needs: permits.go (what is out),
+// runs.go (the recent calls of each run), combine.go (one update of the store
+// in flight per circuit) and budget.go (accounts). The engine imports no policy
+// engine, sandbox, database driver or file format: those are parts.
+package engine

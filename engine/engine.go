@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Rejection is a local decision not to send; see [taxonomy.Rejection].
+type Rejection = taxonomy.Rejection
+
+// ErrClosed is the cause of every rejection after Close began.
+var ErrClosed = errors.New("engine is closed")
+
+var zeroTime time.Time
+
+// Parts is everything an engine is built from. Policy, Store and Log are
+// required; the rest has a default.
+type Parts struct {
+	Policy *Policy
+	Store  state.Store
+	Log    *receipts.Log
+	Owner  state.Owner // of this process; its slot is the log's slot
+
+	Clock       Clock                 // default: the machine's
+	Draw        func() float64        // in [0, 1); default: random. Jitter and ramp shares come from it
+	Meter       Meter                 // default: counts nothing
+	Reconcilers map[string]Reconciler // by the name that policy's [[tool]] entries use
+	Checker     Checker               // default: checks nothing
+	Faults      Faults                // tests only
+
+	Build        string                           // "fusebox/0.1.0 opa/1.22.3", for receipts
+	ConfigDigest string                           // "sha256:…" of the wiring, for receipts
+	Fingerprint  func(tenant, text string) string // keyed; nil leaves fingerprints out of receipts
+
+	PermitTTL   time.Duration // from admit to dispatch; default 60 s
+	Grace       time.Duration // from the deadline to UNKNOWN; default 5 s
+	StoreWait   time.Duration // the most a dispatch waits for the store; default 2 s
+	UrgentWait  time.Duration // the same for high-impact actions reading state; default 50 ms
+	LogWait     time.Duration // the most a dispatch waits for its receipt; default 2 s
+	ReplayInput bool          // keep projected policy inputs in receipts, for replay
+}
+
+// Checker judges a result by itself, before classification: schemas, required
+// meaning. Its facts become observation.local.
+type Checker interface {
+	Check(op *taxonomy.Operation, obs *taxonomy.Observation) taxonomy.Raw
+}
+
+// A Reconciler looks up whether an operation was applied.
+type Reconciler interface {
+	Reconcile(ctx context.Context, in state.Intent) (Finding, error)
+}
+
+// Finding is what a status lookup says. The zero value is still unknown.
+type Finding uint8
+
+const (
+	StillUnknown Finding = iota
+	Applied
+	NotApplied
+)
+
+var findingNames = [...]string{"still_unknown", "applied", "not_applied"}
+
+func (f Finding) String() string { return findingNames[min(int(f), 2)] }
+
+// ParseFinding reads a finding's name.
+func ParseFinding(s string) (Finding, error) {
+	for i, n := range findingNames {
+		if n == s {
+			return Finding(i), nil
+		}
+	}
+	return StillUnknown, fmt.Errorf("finding %q is none of applied, not_applied, still_unknown", s)
+}
+
+// An Engine carries operations through admission, dispatch and settlement.
+// All its methods may be called from any number of goroutines.
+type Engine struct {
+	parts    Parts
+	clock    Clock
+	meter    Meter
+	policy   atomic.Pointer[Policy]
+	swap     sync.RWMutex // held for reading while a path is admitted, for writing while policy changes
+	registry *breaker.Registry
+	permits  *permits
+	runs     *runs
+	tokens   retryTokens
+	combine  *combiner
+	closed   atomic.Bool
+
+	condemnedAt breaker.Instant // only Tick touches it
+}
+
+// New builds an engine, restores its circuits from the store and declares
+// UNKNOWN what an earlier process of the same slot left in flight. It starts
+// nothing: call Run for expiry and flushing, and Close at the end.
+func New(ctx context.Context, parts Parts) (*Engine, error) {
+	if err := parts.complete(); err != nil {
+		return nil, err
+	}
+	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store)}
+	e.combine = newCombiner(e)
+	var err error
+	e.registry, err = breaker.NewRegistry(breaker.Options{Shared: true, Draw: func() breaker.PPM {
+		return breaker.PPM(parts.Draw() * float64(breaker.One))
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Use(parts.Policy); err != nil {
+		return nil, err
+	}
+	if err := e.restore(ctx); err != nil {
+		return nil, fmt.Errorf("restore circuits: %w", err)
+	}
+	if err := e.condemn(ctx, "owner_gone"); err != nil {
+		return nil, fmt.Errorf("look for intents of an earlier process: %w", err)
+	}
+	return e, nil
+}
+
+// complete fills defaults and names the missing part.
+func (p *Parts) complete() error {
+	switch {
+	case p.Policy == nil:
+		return errors.New("engine.Parts.Policy is missing")
+	case p.Policy.Rules == nil:
+		return errors.New("engine.Parts.Policy.Rules is missing")
+	case p.Policy.Table == nil:
+		return errors.New("engine.Parts.Policy.Table is missing")
+	case p.Store == nil:
+		return errors.New("engine.Parts.Store is missing")
+	case p.Log == nil:
+		return errors.New("engine.Parts.Log is missing")
+	}
+	if p.Clock == nil {
+		p.Clock = RealClock()
+	}
+	if p.Draw == nil {
+		p.Draw = rand.Float64
+	}
+	if p.Meter == nil {
+		p.Meter = noMeter{}
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&p.PermitTTL, 60*time.Second)
+	def(&p.Grace, 5*time.Second)
+	def(&p.StoreWait, 2*time.Second)
+	def(&p.UrgentWait, 50*time.Millisecond)
+	def(&p.LogWait, 2*time.Second)
+	return nil
+}
+
+func (e *Engine) draw() float64 { return e.parts.Draw() }
+
+// current pins the policy in force; the caller releases it.
+func (e *Engine) current() *Policy {
+	for {
+		if p := e.policy.Load(); p.acquire() {
+			return p
+		}
+	}
+}
+
+// Version is the policy in force.
+func (e *Engine) Version() taxonomy.PolicyVersion { return e.policy.Load().Version }
+
+// Breakers is the process's working copy of all circuits.
+func (e *Engine) Breakers() *breaker.Registry { return e.registry }
+
+// Use puts a policy in force: circuits keep their state where it still makes
+// sense, permits that are out keep the policy that admitted them.
+func (e *Engine) Use(p *Policy) error {
+	e.swap.Lock()
+	old := e.policy.Load()
+	now := e.clock.Mono()
+	swapped, err := e.registry.Swap(p.Breakers, now)
+	if err != nil {
+		e.swap.Unlock()
+		return fmt.Errorf("use policy %s: %w", p.Version, err)
+	}
+	p.users.Store(1)
+	e.policy.Store(p)
+	e.swap.Unlock()
+	e.note(e.policyReceipt(p, old))
+	e.noteChanges(swapped.Changes, p, nil)
+	if old != nil {
+		return old.release()
+	}
+	return nil
+}
+
+// Run drives what time drives, and follows what other processes on the same
+// store change, until ctx ends.
+func (e *Engine) Run(ctx context.Context) error {
+	go e.follow(ctx)
+	for {
+		if !e.clock.Sleep(beat, ctx.Done()) {
+			return context.Cause(ctx)
+		}
+		e.Tick(ctx)
+	}
+}
+
+// beat is the pause between two ticks.
+const beat = 100 * time.Millisecond
+
+// Tick does one round of what time drives: permits that expired, counts on
+// their way to the store, and every five seconds intents whose owner is gone.
+func (e *Engine) Tick(ctx context.Context) {
+	e.expire(ctx)
+	e.renew(ctx)
+	now := e.clock.Mono()
+	e.noteChanges(e.registry.Tick(now), e.policy.Load(), nil)
+	e.combine.flush(ctx)
+	if now.Sub(e.condemnedAt) >= 5*time.Second {
+		e.condemnedAt = now
+		_ = e.condemn(ctx, "expired") // metered, and tried again
+	}
+}
+
+// Close stops admission, waits until ctx ends for calls that are out, declares
+// what remains UNKNOWN, and flushes. The log and the store stay open: they are
+// the caller's.
+func (e *Engine) Close(ctx context.Context) error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	for len(e.permits.all()) > 0 && e.clock.Sleep(10*time.Millisecond, ctx.Done()) {
+	}
+	var errs error
+	for _, p := range e.permits.all() {
+		errs = errors.Join(errs, p.lapse(context.WithoutCancel(ctx), "shutdown"))
+	}
+	e.combine.flush(context.WithoutCancel(ctx))
+	e.note(e.newReceipt(receipts.KindShutdown, receipts.Audit))
+	return errors.Join(errs, e.policy.Load().release())
+}

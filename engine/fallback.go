@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Means are how a caller can carry out a declared fallback. What is nil cannot
+// be chosen; a candidate that needs no means (draft, queued, human, refuse) is
+// told to the caller, who acts on it.
+type Means struct {
+	// Alternate prepares a candidate as an operation of its own.
+	Alternate func(c taxonomy.Candidate, op taxonomy.Operation) (taxonomy.Operation, Send, bool)
+	// Cached finds an earlier answer and its age.
+	Cached func(c taxonomy.Candidate, op taxonomy.Operation) (body string, age time.Duration, ok bool)
+}
+
+// Taken is a fallback that was taken, as the caller is told of it.
+type Taken struct {
+	Contract   string
+	Candidate  taxonomy.Candidate
+	Reason     string
+	Losses     []string
+	Prohibited []string
+	Body       string        // of a cached answer
+	Age        time.Duration // of a cached answer
+	Result     *Result       // of an alternate: its own way through the path
+	Receipt    string
+}
+
+// DoWith is Do with fallbacks: where the call was refused before it was sent, or
+// a model call failed before its first content, the contract of the open
+// breaker says what may stand in. A fallback is an execution path of its own:
+// an alternate passes admission, its own circuits and the same budget. Two
+// answers are never joined.
+func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m Means) (Result, error) {
+	budget := ExecutionBudgetOf(ctx)
+	if budget == nil {
+		policy := e.current()
+		_ = e.prepare(policy, &op) // Do says what is wrong with it
+		p := policy.retry(&op)
+		_ = policy.release()
+		budget = NewExecutionBudget(p.Attempts, e.clock.Now().Add(p.Deadline))
+		ctx = WithExecutionBudget(ctx, budget)
+	}
+	res, err := e.Do(ctx, op, send)
+	if err == nil || !mayFallBack(&res) {
+		return res, err
+	}
+	taken, terr := e.fallBack(ctx, &res, m)
+	if taken == nil {
+		return res, errors.Join(err, terr)
+	}
+	res.Fallback = taken
+	if taken.Result != nil || taken.Candidate.Kind == "cached" {
+		return res, terr // the caller has an answer, and is told which
+	}
+	return res, errors.Join(err, terr)
+}
+
+// mayFallBack holds the rules that no contract can loosen: nothing may stand in
+// for a denial, for a write whose outcome is UNKNOWN, or once content reached
+// the caller.
+func mayFallBack(res *Result) bool {
+	if res.Observation.Stream.Started || res.Verdict.Outcome == taxonomy.Unknown && res.Operation.Effect.Writes() {
+		return false
+	}
+	switch res.Verdict.Class {
+	case taxonomy.PolicyDenial, taxonomy.Authorization, taxonomy.Authentication, taxonomy.Cancellation,
+		taxonomy.ClientInput, taxonomy.NoProgress:
+		return false
+	}
+	return res.Rejection != nil || res.Operation.Kind == "model"
+}
+
+// fallBack chooses among the declared candidates and carries the choice out.
+func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, error) {
+	policy := e.current()
+	defer policy.release() //nolint:errcheck // a module that does not close cleanly is the sandbox's to report
+	name := contractOf(policy, res)
+	i := slices.IndexFunc(policy.Fallbacks, func(f Fallback) bool { return f.Name == name })
+	if name == "" || i < 0 {
+		return nil, nil
+	}
+	in := &taxonomy.FallbackInput{Operation: &res.Operation, Rejection: res.Rejection, Candidates: possible(policy.Fallbacks[i].Candidates, &res.Operation, m)}
+	if in.Rejection == nil {
+		in.Rejection = &Rejection{Reason: res.Verdict.Reason, Class: res.Verdict.Class, Policy: policy.Version}
+	}
+	answer := policy.Rules.Fallback(ctx, in)
+	order := e.chosen(ctx, policy, in, answer.Order)
+	for _, choice := range order {
+		j := slices.IndexFunc(in.Candidates, func(c taxonomy.Candidate) bool { return c.ID == choice.ID })
+		if j < 0 {
+			continue // only declared candidates may be chosen
+		}
+		t := &Taken{Contract: name, Candidate: in.Candidates[j], Reason: choice.Reason, Losses: in.Candidates[j].Losses, Prohibited: in.Candidates[j].Prohibited}
+		ok, err := e.take(ctx, t, res, m)
+		e.fallbackReceipt(policy, res, t, ok)
+		if ok {
+			return t, err
+		}
+	}
+	return nil, nil
+}
+
+// contractOf is the contract of the breaker that refused, or of the one that
+// the failure fed.
+func contractOf(p *Policy, res *Result) string {
+	if res.Rejection != nil {
+		return res.Rejection.Fallback
+	}
+	for _, f := range res.Feeds {
+		if f.Signal != taxonomy.SignalFailure && f.Signal != taxonomy.SignalOpenNow {
+			continue
+		}
+		for i := range p.Breakers {
+			if b := &p.Breakers[i]; b.Layer == f.Layer && b.Name == f.Breaker {
+				return b.Fallback
+			}
+		}
+	}
+	return ""
+}
+
+// possible leaves the candidates that could be carried out, and that guarantee
+// at least as much as the operation needs: a write never falls back to
+// something that declares a loss.
+func possible(all []taxonomy.Candidate, op *taxonomy.Operation, m Means) []taxonomy.Candidate {
+	var out []taxonomy.Candidate
+	for _, c := range all {
+		switch {
+		case c.Kind == "alternate" && (m.Alternate == nil || c.Provider == op.Provider && (c.Model == op.Model || c.Model == "")):
+		case (c.Kind == "cached" || c.Kind == "reduced") && (op.Effect.Writes() || c.Kind == "cached" && m.Cached == nil):
+		case c.Kind == "alternate" && op.Effect.Writes() && (len(c.Losses) > 0 || !op.Effect.Repeatable()):
+		default:
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// chosen lets a team's module reorder what the rules allow; it can add nothing.
+func (e *Engine) chosen(ctx context.Context, p *Policy, in *taxonomy.FallbackInput, order []taxonomy.Choice) []taxonomy.Choice {
+	for _, ch := range p.Choosers {
+		if !ch.Selects(in.Operation) {
+			continue
+		}
+		c, ok, err := ch.Choose(ctx, in)
+		if err != nil {
+			e.meter.ModuleFault(ch.Identity().Name, err)
+			continue
+		}
+		if i := slices.IndexFunc(order, func(o taxonomy.Choice) bool { return o.ID == c.ID }); ok && i >= 0 {
+			first := taxonomy.Choice{ID: c.ID, Reason: c.Reason}
+			return append([]taxonomy.Choice{first}, slices.Delete(slices.Clone(order), i, i+1)...)
+		}
+	}
+	return order
+}
+
+// take carries one candidate out; false tries the next.
+func (e *Engine) take(ctx context.Context, t *Taken, res *Result, m Means) (bool, error) {
+	switch t.Candidate.Kind {
+	case "alternate":
+		op, send, ok := m.Alternate(t.Candidate, res.Operation)
+		if !ok {
+			return false, nil
+		}
+		op.Origin, op.ParentID, op.RequestID = taxonomy.OriginFallback, res.Operation.RequestID, ""
+		alt, err := e.Do(ctx, op, send)
+		t.Result = &alt
+		return err == nil, err
+	case "cached":
+		body, age, ok := m.Cached(t.Candidate, res.Operation)
+		t.Body, t.Age = body, age
+		return ok, nil
+	default:
+		return true, nil
+	}
+}
+
+func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool) {
+	r := e.receiptFor(receipts.KindFallback, receipts.Audit, p, &res.Operation)
+	r.Decision = receipts.Some(taxonomy.DecideFallback)
+	r.Fallback = t.Contract + ":" + t.Candidate.ID
+	r.FallbackResult, r.Reason = receipts.FallbackUsed, "chosen"
+	if !used {
+		r.FallbackResult, r.Reason = receipts.FallbackFailed, "not_available"
+	}
+	r.FallbackLoss = t.Losses
+	r.RemoteCallAttempted = t.Result != nil && t.Result.Attempts > 0
+	if res.Rejection != nil {
+		r.Layer, r.Breaker, r.Scope = res.Rejection.Layer, res.Rejection.Breaker, res.Rejection.Scope
+	}
+	t.Receipt = e.note(r).String()
+}

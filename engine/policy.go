@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Rules answers the four questions of policy. An answer never fails: what went
+// wrong travels in its Evaluation, and a failed authority answer is a denial.
+type Rules interface {
+	Authorize(ctx context.Context, in *taxonomy.AuthorityInput) taxonomy.AuthorityAnswer
+	Admission(ctx context.Context, in *taxonomy.AdmissionInput) taxonomy.AdmissionAnswer
+	Route(ctx context.Context, in *taxonomy.RouteInput) taxonomy.RouteAnswer
+	Fallback(ctx context.Context, in *taxonomy.FallbackInput) taxonomy.FallbackAnswer
+}
+
+// Table is the built-in classification. It is total and pure.
+type Table interface {
+	// Classify judges an observation: outcome, class, reason and hint, before
+	// the floor and the retry advice.
+	Classify(obs *taxonomy.Observation) taxonomy.Verdict
+	// Loop judges a call that is about to be made against the earlier ones of
+	// its run, oldest first: how many equivalent ones there were, and the reason
+	// when one more would be a loop ("" when it is none).
+	Loop(op *taxonomy.Operation, history []taxonomy.Call) (repeats int64, reason string)
+}
+
+// A Classifier is one link of the chain that is asked before the table.
+type Classifier interface {
+	// Selects reports whether the classifier wants this operation.
+	Selects(op *taxonomy.Operation) bool
+	// Classify answers, declines (ok false: the next one is asked) or fails.
+	Classify(ctx context.Context, obs *taxonomy.Observation, builtin taxonomy.Verdict) (v taxonomy.Verdict, ok bool, err error)
+	// Identity names it in receipts.
+	Identity() Identity
+}
+
+// Identity says which module or plugin gave an answer.
+type Identity struct {
+	Name    string
+	Version string
+	Digest  string // "sha256:…"
+	ABI     int64
+}
+
+// A Chooser picks a fallback among declared candidates; the rules' order
+// stands when it declines or fails.
+type Chooser interface {
+	Selects(op *taxonomy.Operation) bool
+	Choose(ctx context.Context, in *taxonomy.FallbackInput) (c taxonomy.Choice, ok bool, err error)
+	Identity() Identity
+}
+
+// A Policy is everything that decides, under one version. It is immutable; a
+// permit pins the one that admitted it.
+type Policy struct {
+	Version     taxonomy.PolicyVersion
+	Rules       Rules
+	Table       Table
+	Classifiers []Classifier
+	Choosers    []Chooser
+	Breakers    []breaker.Setting
+	Fallbacks   []Fallback
+	Tools       []Tool
+	Budgets     []Budget
+	Bulkheads   []Bulkhead
+	Retries     []RetryProfile
+	RetryTokens RetryTokens
+	Prices      []Price
+	Queue       QueueRules
+	Roles       map[string][]string // agent id to roles
+	OnError     PolicyErrorRule     // what a read does when a rule fails
+	StoreLoss   []StoreLossRule
+	Observe     bool         // nothing but authority denials and R-CALL-3 is enforced
+	HighImpact  []string     // action classes that policy marks; it never takes a mark away
+	Close       func() error // closes modules; called once the last user is gone
+
+	users atomic.Int64 // permits and the engine itself
+}
+
+// A Fallback is the declared contract of an open breaker.
+type Fallback struct {
+	Name       string
+	Candidates []taxonomy.Candidate
+}
+
+// A Tool declares what policy knows of one tool operation.
+type Tool struct {
+	Tool       string // "" matches every tool
+	Action     string // "" matches every action
+	Effect     taxonomy.Effect
+	Reconcile  string // name of the reconciler, "" when there is none
+	Compensate string // tool operation that takes it back, "tool.action"
+	Polls      bool   // repeated equal calls are no loop
+	Condition  string // what makes a conditionally_repeatable call repeatable: "key", "reconcile"
+}
+
+// A Budget limits what is used per scope and window.
+type Budget struct {
+	Name   string
+	Scope  []string      // fields of the operation, widest first
+	Window time.Duration // 0 is for ever (a run's budget)
+	Limit  state.Amounts
+}
+
+// A Bulkhead caps the permits that are out at once for one scope.
+type Bulkhead struct {
+	Name  string
+	Scope []string
+	Most  int
+}
+
+// A RetryProfile spaces attempts. The figures are starting values to tune.
+type RetryProfile struct {
+	Name       string // "model", "tool", "background"
+	Attempts   int
+	Base       time.Duration
+	Cap        time.Duration
+	Growth     float64
+	Jitter     float64 // share, both ways
+	Deadline   time.Duration
+	PerAttempt time.Duration
+}
+
+// RetryTokens bounds retries of all runs together, per provider: first
+// successes refill the bucket, each retry takes from it.
+type RetryTokens struct {
+	Capacity int64 // 0 switches the bucket off
+	Cost     int64
+	Refill   int64
+	Floor    int64 // so many retries may be out even with an empty bucket
+}
+
+// A Price turns usage into money.
+type Price struct {
+	Provider         string
+	Model            string
+	InputPerMillion  int64 // nano dollars for a million input tokens
+	OutputPerMillion int64
+}
+
+// QueueRules bound deferred work.
+type QueueRules struct {
+	MaxItems  int
+	MaxExpiry time.Duration
+	Drain     int           // items released per step
+	Every     time.Duration // pause between steps
+}
+
+// PolicyErrorRule is what a read does when a rule cannot be evaluated. The
+// zero value fails closed. Writes and high-impact actions always do.
+type PolicyErrorRule struct{ ReadsProceed bool }
+
+// A StoreLossRule says how an action class behaves while the state store
+// cannot be read. High-impact actions fail closed whatever it says.
+type StoreLossRule struct {
+	ActionClass string // "" is every other
+	ReadsOpen   bool   // go on with the local copy, and say so
+}
+
+// acquire pins the policy for one more user; false when the last one has left
+// and its modules are closed.
+func (p *Policy) acquire() bool {
+	for {
+		n := p.users.Load()
+		if n <= 0 {
+			return false
+		}
+		if p.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release lets go of it; the last one out closes the modules.
+func (p *Policy) release() error {
+	if p.users.Add(-1) == 0 && p.Close != nil {
+		return p.Close()
+	}
+	return nil
+}
+
+// tool returns the most specific declaration for an operation.
+func (p *Policy) tool(op *taxonomy.Operation) (Tool, bool) {
+	best, found := Tool{}, false
+	rank := -1
+	for _, t := range p.Tools {
+		if t.Tool != "" && t.Tool != op.Tool || t.Action != "" && t.Action != op.Action {
+			continue
+		}
+		r := 0
+		if t.Tool != "" {
+			r += 2
+		}
+		if t.Action != "" {
+			r++
+		}
+		if r > rank {
+			best, rank, found = t, r, true
+		}
+	}
+	return best, found
+}
+
+// highImpact adds policy's marks to the operation's own.
+func (p *Policy) highImpact(op *taxonomy.Operation) bool {
+	if op.HighImpact() {
+		return true
+	}
+	for _, c := range p.HighImpact {
+		if c == op.ActionClass {
+			return true
+		}
+	}
+	return false
+}
+
+// retry returns the profile for an operation.
+func (p *Policy) retry(op *taxonomy.Operation) RetryProfile {
+	name := "tool"
+	if op.Kind == "model" {
+		name = "model"
+	}
+	if op.Origin == taxonomy.OriginBackground || op.Origin == taxonomy.OriginSchedule {
+		name = "background"
+	}
+	for _, r := range p.Retries {
+		if r.Name == name {
+			return r
+		}
+	}
+	return DefaultRetries[name]
+}
+
+// DefaultRetries are the starting profiles of SPEC R-CALL-5 and R-CALL-6.
+var DefaultRetries = map[string]RetryProfile{
+	"model":      {Name: "model", Attempts: 4, Base: time.Second, Cap: 16 * time.Second, Growth: 2, Jitter: 0.3, Deadline: 90 * time.Second},
+	"tool":       {Name: "tool", Attempts: 3, Base: time.Second, Cap: 2 * time.Second, Growth: 2, Jitter: 0.3, Deadline: 90 * time.Second},
+	"background": {Name: "background", Attempts: 6, Base: 5 * time.Second, Cap: 300 * time.Second, Growth: 2, Jitter: 0.3, Deadline: time.Hour},
+}

@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// newReceipt starts a receipt of this process; its id is known from here on,
+// so that an answer can name it before it is written.
+func (e *Engine) newReceipt(kind receipts.Kind, class receipts.Delivery) *receipts.Receipt {
+	r := &receipts.Receipt{
+		ID: receipts.NewID(), TimeUS: e.clock.Now().UnixMicro(),
+		Kind: kind, Class: class,
+		Engine: e.parts.Build, ConfigDigest: e.parts.ConfigDigest,
+	}
+	if p := e.policy.Load(); p != nil {
+		r.PolicyVersion = p.Version
+	}
+	return r
+}
+
+// receiptFor starts a receipt about an operation under the policy that judges it.
+func (e *Engine) receiptFor(kind receipts.Kind, class receipts.Delivery, p *Policy, op *taxonomy.Operation) *receipts.Receipt {
+	r := e.newReceipt(kind, class)
+	r.PolicyVersion = p.Version
+	r.RequestID, r.RunID, r.Tenant, r.Agent = op.RequestID, op.RunID, op.Tenant, op.Agent
+	r.Attempt = op.Attempt
+	r.Origin = receipts.Some(op.Origin)
+	r.Operation = op.Name
+	r.Effect = receipts.Some(op.Effect)
+	r.ArgsFP = op.ArgsFP
+	r.Mode = receipts.Some(p.mode())
+	if op.Workflow != "" {
+		r.Workflow = op.Workflow + "@" + op.WorkflowVersion
+	}
+	if e.parts.Fingerprint != nil && op.IdempotencyKey != "" {
+		r.Idempotency = e.parts.Fingerprint(op.Tenant, op.IdempotencyKey)
+	}
+	return r
+}
+
+// note hands a receipt to the log without waiting for the disk. A log that
+// refuses is metered and shows in Evidence health: the decision itself stands.
+func (e *Engine) note(r *receipts.Receipt) receipts.ID {
+	if _, err := e.parts.Log.Submit(r); err != nil {
+		e.meter.ReceiptError(err)
+	}
+	return r.ID
+}
+
+// evaluated adds what is known of a policy answer.
+func evaluated(r *receipts.Receipt, ev taxonomy.Evaluation) {
+	r.EvalError = ev.Error
+	r.Rules = ev.Rules
+	r.EvalUS += ev.Took.Microseconds()
+}
+
+// rejectionReceipt is the evidence of a local no.
+func (e *Engine) rejectionReceipt(p *Policy, op *taxonomy.Operation, rej *Rejection) *receipts.Receipt {
+	r := e.receiptFor(receipts.KindAdmission, receipts.Audit, p, op)
+	r.Decision = receipts.Some(rej.Decision)
+	r.Layer, r.Breaker, r.Scope, r.Reason = rej.Layer, rej.Breaker, rej.Scope, rej.Reason
+	r.Outcome = receipts.Some(taxonomy.FailedBeforeSend)
+	r.ErrorClass = rej.Class
+	r.ErrorCode = rej.Reason
+	r.StateVersion = int64(rej.StateVersion)
+	r.Fallback = rej.Fallback
+	r.State, _ = receipts.ParseState(rej.State) // "" where no circuit is meant
+	if !rej.RetryAt.IsZero() {
+		r.ReopenAtUS = rej.RetryAt.UnixMicro()
+	}
+	return r
+}
+
+// outcomeReceipt is the evidence of one attempt's end.
+func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []receipts.Feed) *receipts.Receipt {
+	e, v := p.e, j.verdict
+	class := receipts.Audit
+	switch {
+	case v.Outcome == taxonomy.Succeeded && !p.op.Effect.Writes():
+		class = receipts.Sample
+	case v.Outcome == taxonomy.Unknown && p.op.Effect.Writes():
+		class = receipts.Ledger
+	}
+	r := e.receiptFor(receipts.KindOutcome, class, p.policy, &p.op)
+	r.Parent = p.admission
+	if !p.intent.IsZero() {
+		r.Parent = p.intent
+	}
+	r.RemoteCallAttempted = obs.Transport.Dispatched != taxonomy.DispatchedNo
+	r.Outcome, r.ErrorClass, r.ErrorCode = receipts.Some(v.Outcome), v.Class, v.Reason
+	r.Reason = v.Reason
+	r.ClassifiedBy = v.By
+	r.Retry = receipts.Some(v.Retry)
+	r.RetryAfterMS = v.RetryAfter.Milliseconds()
+	r.ElapsedMS = obs.ElapsedMS
+	r.Feeds = feeds
+	if i := slices.IndexFunc(feeds, func(f receipts.Feed) bool { return f.Signal != taxonomy.SignalExcluded }); i >= 0 {
+		f := feeds[i]
+		r.Layer, r.Breaker, r.Scope, r.Signal = f.Layer, f.Breaker, f.Scope, receipts.Some(f.Signal)
+	}
+	r.Flags = append(r.Flags, p.flags...)
+	if p.degraded {
+		r.FailMode = receipts.StoreUnavailableOpen
+	}
+	j.module(r)
+	return r
+}
+
+// module notes the module that answered, or the first that failed.
+func (j judged) module(r *receipts.Receipt) {
+	id := j.by
+	if id.Name == "" && len(j.failed) > 0 {
+		id = j.failed[0].module
+		r.Module.Error = j.failed[0].code()
+		r.FailMode = receipts.ModuleTrapDefault
+	}
+	if j.refused != "" {
+		r.Module.Error = "floor:" + j.refused
+		r.Flags = append(r.Flags, "floor")
+	}
+	if id.Name == "" {
+		return
+	}
+	r.Module.Name, r.Module.Digest, r.Module.ABI = id.Name+"@"+id.Version, id.Digest, id.ABI
+}
+
+// transitionReceipt is the evidence of a circuit that changed.
+func (e *Engine) transitionReceipt(c *breaker.Change, p *Policy) *receipts.Receipt {
+	r := e.newReceipt(receipts.KindTransition, receipts.Audit)
+	r.PolicyVersion = p.Version
+	r.Layer, r.Breaker, r.Scope = c.Layer, c.Breaker, c.Scope
+	r.PrevState, r.State = stateOf(c.From), stateOf(c.To)
+	r.StateVersion = int64(c.Version)
+	r.Reason = c.Reason.String()
+	if c.Rule != nil {
+		r.Mode = receipts.Some(c.Rule.Mode)
+		limits(r, c.Rule)
+	}
+	figures(r, c)
+	r.CooldownMS = c.Cooldown.Milliseconds()
+	if c.To == breaker.Open {
+		r.ReopenAtUS = e.at(c.Until).UnixMicro()
+	}
+	if c.Override != breaker.NoOverride {
+		r.State = receipts.StateForcedClosed
+		if c.Override == breaker.ForcedOpen {
+			r.State = receipts.StateForcedOpen
+		}
+	}
+	if c.Lease != 0 {
+		r.ProbeLease = strconv.FormatUint(c.Lease, 16)
+	}
+	if c.Capped {
+		r.Flags = append(r.Flags, "capped")
+	}
+	return r
+}
+
+// stateOf is a circuit's state as receipts spell it.
+func stateOf(s breaker.State) receipts.State {
+	v, _ := receipts.ParseState(s.String()) // the zero state for one that receipts do not know
+	return v
+}
+
+// limits are the thresholds in force.
+func limits(r *receipts.Receipt, rule *breaker.Rule) {
+	add := func(name string, n int64) {
+		if n > 0 {
+			r.Limits = append(r.Limits, receipts.Count{Name: name, N: n})
+		}
+	}
+	add("consecutive", int64(rule.Trip.Consecutive))
+	add("min_samples", int64(rule.Window.MinSamples))
+	add("open_ppm", int64(rule.Trip.FailureRatio))
+	add("slow_ppm", int64(rule.Trip.SlowRatio))
+	add("unknown", int64(rule.Trip.Unknown))
+	r.Window.Kind = receipts.TimeWindow
+	r.Window.MS = rule.Window.Length.Milliseconds()
+	if rule.Window.Kind == breaker.CountWindow {
+		r.Window.Kind = receipts.CountWindow
+	}
+}
+
+// figures are the counts behind a change.
+func figures(r *receipts.Receipt, c *breaker.Change) {
+	f := &c.Facts
+	r.Window.SampleSize, r.Window.Failures = int64(f.Samples), int64(f.Failures)
+	r.Window.Successes = int64(f.Samples) - int64(f.Failures)
+	r.Window.RatioPPM, r.Window.Consecutive = int64(f.Ratio), int64(f.Row)
+	for class, n := range f.Excluded {
+		if n == 0 {
+			continue
+		}
+		r.Window.Excluded += int64(n)
+		r.Window.ExcludedBy = append(r.Window.ExcludedBy, receipts.Count{Name: taxonomy.Class(class).String(), N: int64(n)})
+	}
+}
+
+// noteChanges leaves a receipt for every change, under the one that caused it.
+func (e *Engine) noteChanges(cs []breaker.Change, p *Policy, cause *receipts.Receipt) {
+	for i := range cs {
+		e.meter.Transition(cs[i])
+		r := e.transitionReceipt(&cs[i], p)
+		if cause != nil {
+			r.Parent, r.RequestID, r.RunID, r.Tenant, r.Attempt = cause.ID, cause.RequestID, cause.RunID, cause.Tenant, cause.Attempt
+		}
+		e.note(r)
+	}
+}
+
+// noteSteps leaves receipts for what a lease from the store changed.
+func (e *Engine) noteSteps(key string, ts breaker.Transitions, p *Permit) {
+	name, _, _ := strings.Cut(key, "|")
+	var cs []breaker.Change
+	for _, t := range ts.All() {
+		c := breaker.Change{Key: key, Scope: breaker.Scope(key), Breaker: name, Transition: t}
+		for i := range p.policy.Breakers {
+			if b := &p.policy.Breakers[i]; b.Name == name {
+				c.Layer, c.Rule = b.Layer, &b.Rule
+			}
+		}
+		cs = append(cs, c)
+	}
+	cause := &receipts.Receipt{ID: p.admission, RequestID: p.op.RequestID, RunID: p.op.RunID, Tenant: p.op.Tenant, Attempt: p.op.Attempt}
+	e.noteChanges(cs, p.policy, cause)
+}
+
+// overrideReceipt is the evidence of a human decision.
+func (e *Engine) overrideReceipt(key string, o breaker.Override) *receipts.Receipt {
+	r := e.newReceipt(receipts.KindOverride, receipts.Audit)
+	r.Scope = breaker.Scope(key)
+	r.Breaker, _, _ = strings.Cut(key, "|")
+	r.Reason, r.By = o.Kind.String(), o.By
+	r.Override = &receipts.OverrideNote{By: o.By, Reason: o.Kind.String()}
+	if o.Until != 0 {
+		r.Override.ExpiresUS = e.at(o.Until).UnixMicro()
+	}
+	return r
+}
+
+// policyReceipt is the evidence of a policy that came into force.
+func (e *Engine) policyReceipt(p, old *Policy) *receipts.Receipt {
+	r := e.newReceipt(receipts.KindPolicyLoad, receipts.Audit)
+	r.PolicyVersion = p.Version
+	r.Reason = "first"
+	if old != nil {
+		r.Reason = "replaced"
+	}
+	r.Mode = receipts.Some(p.mode())
+	return r
+}
+
+// mode is the stage that the whole policy is in.
+func (p *Policy) mode() taxonomy.Mode {
+	if p.Observe {
+		return taxonomy.ModeObserve
+	}
+	return taxonomy.ModeEnforce
+}
+
+// A promise is a ledger receipt on its way to the disk.
+type promise struct {
+	pending *receipts.Pending
+	err     error
+}
+
+// begin hands over a ledger receipt, to be awaited beside another commit.
+func (e *Engine) begin(ctx context.Context, r *receipts.Receipt) promise {
+	p, err := e.parts.Log.Begin(ctx, r)
+	return promise{p, err}
+}
+
+// await returns when the receipt is durable, with its place in the log.
+func (e *Engine) await(ctx context.Context, p promise) (index int64, err error) {
+	err = p.err
+	if err == nil {
+		var ref receipts.Ref
+		ctx, cancel := context.WithTimeout(ctx, e.parts.LogWait)
+		defer cancel()
+		ref, err = p.pending.Wait(ctx)
+		index = ref.Index
+	}
+	if err != nil {
+		e.meter.ReceiptError(err)
+		return -1, err
+	}
+	return index, nil
+}
+
+// at turns an instant of the monotonic clock into wall time, for people.
+func (e *Engine) at(i breaker.Instant) time.Time {
+	if i == 0 {
+		return zeroTime
+	}
+	return e.clock.Now().Add(time.Duration(i - e.clock.Mono()))
+}

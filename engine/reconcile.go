@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Reconcile records what a status lookup, or a person, found out about an
+// UNKNOWN intent. Applied settles it SUCCEEDED, NotApplied settles it FAILED and
+// so allows another attempt; still unknown leaves it and is counted. Only here
+// does an UNKNOWN become anything else.
+func (e *Engine) Reconcile(ctx context.Context, intentID string, f Finding, by string) (state.Intent, error) {
+	in, err := e.parts.Store.Intent(ctx, intentID)
+	if err != nil {
+		return state.Intent{}, fmt.Errorf("reconcile %s: %w", intentID, err)
+	}
+	if in.State == state.InFlight {
+		return in, fmt.Errorf("reconcile %s: its call is still in flight; it can be reconciled once it is UNKNOWN", intentID)
+	}
+	r := e.reconcileReceipt(in, f, by)
+	switch f {
+	case Applied:
+		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Succeeded, Reason: "reconciled_applied", By: by, Receipt: r.ID.String(), At: e.clock.Now()})
+	case NotApplied:
+		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Failed, Class: taxonomy.TransientTransport, Reason: "reconciled_not_applied", By: by, Receipt: r.ID.String(), At: e.clock.Now()})
+	default:
+		in, err = e.parts.Store.Postpone(ctx, intentID, e.clock.Now().Add(backoff(in.Tries)), "")
+	}
+	e.note(r)
+	if err != nil {
+		return in, fmt.Errorf("reconcile %s: %w", intentID, err)
+	}
+	return in, nil
+}
+
+// settleUnknown settles an intent and tells the ambiguity circuit of its action
+// once nothing of that action is UNKNOWN any more: it closes on reconciliation,
+// never on a latency probe.
+func (e *Engine) settleUnknown(ctx context.Context, in state.Intent, s state.Settlement) (state.Intent, error) {
+	in, err := e.parts.Store.Settle(ctx, in.ID, s)
+	if err != nil {
+		return in, err
+	}
+	for other, err := range e.parts.Store.Find(ctx, state.IntentQuery{States: []state.IntentState{state.Unsettled}, Tenant: in.Tenant}) {
+		if err != nil {
+			return in, err
+		}
+		if other.Action == in.Action {
+			return in, nil // another one of this action waits still
+		}
+	}
+	op, err := taxonomy.ParseOperation(in.Operation)
+	if err != nil {
+		return in, err
+	}
+	return in, e.evidenceFor(ctx, &op, breaker.Reconciled, s.By)
+}
+
+// backoff paces lookups: one second, doubling, at most five minutes.
+func backoff(tries int64) time.Duration {
+	return min(time.Second<<min(tries, 9), 5*time.Minute)
+}
+
+// Lookup asks the declared reconciler of an intent's tool once, and records
+// what it found.
+func (e *Engine) Lookup(ctx context.Context, in state.Intent) (Finding, error) {
+	op, err := taxonomy.ParseOperation(in.Operation)
+	if err != nil {
+		return StillUnknown, fmt.Errorf("reconcile %s: read its operation: %w", in.ID, err)
+	}
+	policy := e.current()
+	t, _ := policy.tool(&op)
+	_ = policy.release()
+	rec := e.parts.Reconcilers[t.Reconcile]
+	if rec == nil {
+		return StillUnknown, fmt.Errorf("reconcile %s: policy declares no reconciler for %s.%s that is configured here; look it up by hand and record it with fusebox intents reconcile", in.ID, op.Tool, op.Action)
+	}
+	f, err := rec.Reconcile(ctx, in)
+	if err != nil {
+		f = StillUnknown
+	}
+	_, rerr := e.Reconcile(ctx, in.ID, f, "reconcile:"+t.Reconcile)
+	return f, errors.Join(err, rerr)
+}
+
+func (e *Engine) reconcileReceipt(in state.Intent, f Finding, by string) *receipts.Receipt {
+	r := e.newReceipt(receipts.KindReconcile, receipts.Ledger)
+	r.Parent, _ = receipts.ParseID(in.Receipt) // the zero id where the intent's receipt is not known
+	r.RequestID, r.Attempt, r.Tenant = in.RequestID, in.Attempt, in.Tenant
+	r.Layer, r.Breaker, r.Scope = taxonomy.LayerTool, "ambiguity", in.Action
+	r.Effect = receipts.Some(in.Effect)
+	r.Reason, r.By = f.String(), by
+	switch f {
+	case Applied:
+		r.Finding = receipts.FindingApplied
+	case NotApplied:
+		r.Finding = receipts.FindingNotApplied
+	default:
+		r.Finding = receipts.FindingStillUnknown
+	}
+	return r
+}
+
+// condemn declares UNKNOWN what an earlier process of this slot left in flight,
+// and what expired under anybody. Each leaves a receipt and feeds the ambiguity
+// of its action. What another living process has in flight is not touched.
+func (e *Engine) condemn(ctx context.Context, by string) error {
+	moved, err := e.parts.Store.Condemn(ctx, e.parts.Owner, by)
+	if err != nil {
+		e.meter.StoreError("condemn", err)
+		return err
+	}
+	var errs error
+	for _, in := range moved {
+		if _, out := e.permits.get(in.ID); out {
+			continue // our own, on its way to lapse; its receipt comes from there
+		}
+		errs = errors.Join(errs, e.condemned(ctx, in, by))
+	}
+	return errs
+}
+
+func (e *Engine) condemned(ctx context.Context, in state.Intent, by string) error {
+	op, err := taxonomy.ParseOperation(in.Operation)
+	if err != nil {
+		return fmt.Errorf("intent %s: read its operation: %w", in.ID, err)
+	}
+	policy := e.current()
+	p := &Permit{e: e, id: in.ID, op: op, policy: policy, path: e.registry.Path(&op, e.clock.Mono()), place: -1}
+	p.ticket.Sequence = e.registry.Sequence()
+	defer p.free()
+	p.intent, _ = receipts.ParseID(in.Receipt) // the zero id where it is not known
+	p.flags = []string{by}
+	obs := taxonomy.Observation{Operation: op, Transport: taxonomy.Transport{ErrorKind: "unknown", Error: by}}
+	j := e.classify(ctx, policy, &obs)
+	if j.verdict.Outcome != taxonomy.Unknown {
+		// Nothing came back and nobody is left to say: no table can know better.
+		j.verdict.Outcome, j.verdict.Class = taxonomy.Unknown, taxonomy.AmbiguousWrite
+	}
+	j.verdict.Reason = by
+	feeds, _ := p.route(ctx, j.verdict, &obs)
+	rec, rerr := p.record(ctx, j.verdict, feeds, &obs)
+	r := p.outcomeReceipt(j, &obs, rec.feeds)
+	if in.Policy != policy.Version {
+		r.Flags = append(r.Flags, "other_policy")
+	}
+	_, _, eerr := p.evidence(ctx, r)
+	e.noteChanges(rec.changes, policy, r)
+	return errors.Join(rerr, eerr)
+}

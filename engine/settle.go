@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// A Result is everything that one settled attempt, or one finished call, says.
+type Result struct {
+	Operation   taxonomy.Operation
+	Observation taxonomy.Observation
+	Verdict     taxonomy.Verdict
+	Last        taxonomy.Verdict // of the last attempt, where the call ended for another reason
+	Feeds       []receipts.Feed  // where it counted, with readable scopes
+	Changes     []breaker.Change
+	Attempts    int    // dispatched by this call
+	Exhausted   string // why an otherwise repeatable call was not repeated
+	Fallback    *Taken
+	Rejection   *Rejection
+	Next        string // "done", "retry", "reconcile", "stop"
+	Policy      taxonomy.PolicyVersion
+	Receipt     string
+	Index       int64 // position in the log; -1 while not yet written
+	Durable     bool  // the receipt is known to have reached the disk
+	Flags       []string
+}
+
+// ErrSettled is the error of a second, different settlement.
+var ErrSettled = errors.New("the permit is settled already")
+
+// Settle judges the observation, routes it, records it and leaves a receipt. It
+// joins errors instead of returning early: once a request was sent, evidence
+// matters more than the first thing that went wrong. The Result is complete
+// whatever the error.
+func (p *Permit) Settle(ctx context.Context, obs taxonomy.Observation) (Result, error) {
+	late := p.phase.Load() == lapsed
+	if !p.claim() {
+		return Result{}, fmt.Errorf("settle %s: %w", p.op.Name, ErrSettled)
+	}
+	if late {
+		p.flags = append(p.flags, "late")
+	}
+	res, err := p.settle(ctx, obs)
+	p.phase.Store(settled)
+	if !late {
+		p.free()
+	}
+	return res, err
+}
+
+// claim moves the permit to settling, from dispatched or lapsed; a caller that
+// sent without a dispatch is heard too, and its result is UNKNOWN.
+func (p *Permit) claim() bool {
+	if p.phase.CompareAndSwap(dispatched, settling) || p.phase.CompareAndSwap(lapsed, settling) {
+		return true
+	}
+	if p.phase.CompareAndSwap(issued, settling) {
+		p.flags = append(p.flags, "undeclared_dispatch")
+		return true
+	}
+	return false
+}
+
+func (p *Permit) undeclared() bool {
+	for _, f := range p.flags {
+		if f == "undeclared_dispatch" {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, error) {
+	e := p.e
+	errs := e.hit("after-send-before-settle")
+	obs.Operation = p.op
+	history, _, err := e.runs.look(ctx, p.op.RunID)
+	errs = errors.Join(errs, err)
+	obs.History = history
+	if e.parts.Checker != nil && len(obs.Local) == 0 {
+		obs.Local = e.parts.Checker.Check(&p.op, &obs)
+	}
+	start := e.clock.Mono()
+	j := e.classify(ctx, p.policy, &obs)
+	e.meter.Stage("classify", time.Duration(e.clock.Mono()-start))
+	if p.undeclared() {
+		j.verdict = p.undeclaredVerdict(j.verdict, &obs)
+	}
+
+	feeds, ev := p.route(ctx, j.verdict, &obs)
+	rec, err := p.record(ctx, j.verdict, feeds, &obs)
+	errs = errors.Join(errs, err, e.hit("settle-after-record"))
+	errs = errors.Join(errs, p.journal(ctx, j.verdict, &obs), e.hit("settle-before-receipt"))
+
+	r := p.outcomeReceipt(j, &obs, rec.feeds)
+	evaluated(r, ev)
+	index, durable, err := p.evidence(ctx, r)
+	errs = errors.Join(errs, err)
+	e.noteChanges(rec.changes, p.policy, r)
+	e.meter.Outcome(r.Layer, j.verdict, time.Duration(obs.ElapsedMS)*time.Millisecond)
+	if errs != nil {
+		errs = fmt.Errorf("settle %s: %w", p.op.Name, errs)
+	}
+	return Result{Operation: p.op, Observation: obs, Verdict: j.verdict, Feeds: rec.feeds, Changes: rec.changes,
+		Next: next(j.verdict), Policy: p.policy.Version, Receipt: r.ID.String(), Index: index, Durable: durable, Flags: r.Flags}, errs
+}
+
+// undeclaredVerdict is what can be said of something that was sent without a
+// dispatch: nothing durable vouches for it, so a write is UNKNOWN.
+func (p *Permit) undeclaredVerdict(v taxonomy.Verdict, obs *taxonomy.Observation) taxonomy.Verdict {
+	if obs.Transport.Dispatched == taxonomy.DispatchedNo || !p.op.Effect.Writes() {
+		return v
+	}
+	v = taxonomy.Verdict{Outcome: taxonomy.Unknown, Class: taxonomy.AmbiguousWrite, Reason: "undeclared_dispatch", By: "engine"}
+	return taxonomy.Advise(&p.op, obs, v)
+}
+
+// evidence writes the outcome's receipt: awaited where it is a ledger receipt.
+func (p *Permit) evidence(ctx context.Context, r *receipts.Receipt) (index int64, durable bool, err error) {
+	if r.Class != receipts.Ledger {
+		p.e.note(r)
+		return -1, false, nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	index, err = p.e.await(ctx, p.e.begin(ctx, r))
+	return index, err == nil, err
+}
+
+// journal settles the intent, the reservation and the run's history.
+func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) error {
+	e := p.e
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.parts.StoreWait)
+	defer cancel()
+	var errs error
+	if !p.intent.IsZero() {
+		_, err := e.parts.Store.Settle(ctx, p.id, state.Settlement{
+			Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, By: "engine", Receipt: p.intent.String(), At: e.clock.Now(),
+		})
+		errs = errors.Join(errs, err)
+	}
+	errs = errors.Join(errs, p.settleGrant(ctx, p.used(obs)))
+	errs = errors.Join(errs, e.runs.add(ctx, p.op.RunID, taxonomy.Call{
+		Name: p.op.Name, ArgsHash: p.op.ArgsFP, Outcome: v.Outcome, Error: v.Reason, ResultHash: e.resultHash(&p.op, obs), Declared: p.declared(),
+	}))
+	if errs != nil {
+		e.meter.StoreError("settle", errs)
+	}
+	return errs
+}
+
+// used is what the attempt really used, as far as the answer tells.
+func (p *Permit) used(obs *taxonomy.Observation) state.Amounts {
+	want := p.policy.wants(&p.op)
+	want.TimeMS = obs.ElapsedMS
+	if obs.Transport.Dispatched == taxonomy.DispatchedNo {
+		return state.Amounts{TimeMS: obs.ElapsedMS}
+	}
+	if u := p.usage.Load(); u != nil {
+		want.Tokens = u.InputTokens + u.OutputTokens
+		want.CostNanoUSD = u.CostNanoUSD
+		if want.CostNanoUSD == 0 {
+			want.CostNanoUSD = p.policy.cost(&p.op, u.InputTokens, u.OutputTokens)
+		}
+	}
+	return want
+}
+
+// Used tells what the answer says it cost, before Settle; without it the
+// estimate counts as used. A cost of 0 is computed from the declared price.
+func (p *Permit) Used(u taxonomy.Estimate) { p.usage.Store(&u) }
+
+func (p *Permit) settleGrant(ctx context.Context, used state.Amounts) error {
+	if !p.granted {
+		return nil
+	}
+	p.granted = false
+	return p.e.parts.Store.SettleGrant(ctx, p.id, used)
+}
+
+func (p *Permit) declared() string {
+	if t, ok := p.policy.tool(&p.op); ok && t.Polls {
+		return "poll"
+	}
+	return ""
+}
+
+func next(v taxonomy.Verdict) string {
+	switch {
+	case v.Outcome == taxonomy.Succeeded:
+		return "done"
+	case v.Retry == taxonomy.RetryReconcileFirst:
+		return "reconcile"
+	case v.Retry.Automatic():
+		return "retry"
+	}
+	return "stop"
+}
+
+// Abandon gives back a permit that was not used. After a dispatch it is not for
+// the caller to say that nothing happened: then the outcome is UNKNOWN for a
+// write, and a freed probe for a read.
+func (p *Permit) Abandon(ctx context.Context) error {
+	if p.phase.CompareAndSwap(issued, released) {
+		return p.release(ctx, "abandoned")
+	}
+	return p.lapse(ctx, "abandoned")
+}
+
+// release ends a permit that was never dispatched.
+func (p *Permit) release(ctx context.Context, reason string) error {
+	if err := p.e.carry(ctx, p.path.Release(p.ticket, p.e.clock.Mono())); err != nil {
+		p.e.meter.StoreError("release", err)
+	}
+	r := p.e.receiptFor(receipts.KindOutcome, receipts.Audit, p.policy, &p.op)
+	r.Parent, r.Reason, r.ErrorCode = p.admission, reason, reason
+	r.Outcome, r.ErrorClass = receipts.Some(taxonomy.FailedBeforeSend), taxonomy.Cancellation
+	p.e.note(r)
+	p.free()
+	return nil
+}
+
+// lapse ends a dispatched permit whose result never came.
+func (p *Permit) lapse(ctx context.Context, reason string) error {
+	if p.phase.CompareAndSwap(issued, released) {
+		return p.release(ctx, reason)
+	}
+	if !p.phase.CompareAndSwap(dispatched, settling) {
+		return nil // somebody settles it right now
+	}
+	p.flags = append(p.flags, reason)
+	_, err := p.settle(ctx, taxonomy.Observation{Transport: taxonomy.Transport{ErrorKind: "deadline", Error: reason}})
+	p.phase.Store(lapsed)
+	p.free()
+	return err
+}
+
+// expire carries through the end of every permit whose time has come.
+func (e *Engine) expire(ctx context.Context) {
+	for _, p := range e.permits.expired(e.clock.Mono()) {
+		_ = p.lapse(ctx, "permit_expired") // metered; the intent is UNKNOWN in the store by its own expiry too
+	}
+}
