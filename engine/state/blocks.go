@@ -1,0 +1,351 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// BlockOptions say how much a process takes at once.
+type BlockOptions struct {
+	NewID    func() string    // ids of the grants; unique over all processes
+	Now      func() time.Time // the process's clock, for the age of blocks; nil is time.Now
+	Calls    int64            // how many calls like the one that asks a block serves; 0 is 64
+	Share    int64            // a block takes at most 1/Share of what an account has left; 0 is 16
+	Lifetime time.Duration    // after it a block that was not given back counts as used; 0 is 2 min
+}
+
+// Blocks spends budgets locally. A process takes a block of an account in one
+// durable reservation, and many small calls spend from it without touching the
+// store. Nothing can be overspent, because a block is reserved in full before
+// any of it is spent; the price is that units in one process's block are out of
+// reach for the others until they are given back. Near the limit a block
+// shrinks to what one call wants. A block whose process died counts as used,
+// in full, until somebody settles its grant.
+//
+// Reads spend from blocks; writes reserve in their own dispatch.
+type Blocks struct {
+	store Budgets
+	o     BlockOptions
+
+	mu       sync.Mutex
+	accounts map[string]*blockAccount
+	back     []*block // retired and not yet given back to the store
+	closed   bool
+}
+
+// blockAccount is this process's part of one account.
+type blockAccount struct {
+	now     *block        // what is spent from; nil is none
+	filling chan struct{} // closed when the block being fetched arrived, or did not; nil is nobody fetching
+	asked   *Reservation  // asked for, and the answer was lost: the same is asked again
+}
+
+// block is one grant. Units in it are free, held by calls under way, or spent.
+type block struct {
+	id       string
+	total    Amounts
+	held     Amounts
+	spent    Amounts
+	calls    int // under way
+	retired  bool
+	ends     time.Time // of its use here, by the process's clock
+	lastUsed time.Time
+}
+
+// NewBlocks returns blocks over a store. NewID is required.
+func NewBlocks(store Budgets, o BlockOptions) *Blocks {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Calls <= 0 {
+		o.Calls = 64
+	}
+	if o.Share <= 0 {
+		o.Share = 16
+	}
+	if o.Lifetime <= 0 {
+		o.Lifetime = 2 * time.Minute
+	}
+	return &Blocks{store: store, o: o, accounts: map[string]*blockAccount{}}
+}
+
+// A Spend is what one call took. It is settled once; the zero Spend holds
+// nothing.
+type Spend struct {
+	of    *Blocks
+	parts []part
+	once  *sync.Once
+}
+
+type part struct {
+	from *block
+	want Amounts
+}
+
+// Take takes all lines from this process's blocks or none, and fetches a block
+// where one is missing. The error is an *Exhausted where an account has no
+// room that this process could reach.
+func (b *Blocks) Take(ctx context.Context, lines []Line) (Spend, error) {
+	for _, l := range lines {
+		if l.Account == "" || l.Want.Negative() || l.Limit.Negative() {
+			return Spend{}, fmt.Errorf("take from account %q: %w: an account needs a name, and amounts are not negative", l.Account, ErrInvalid)
+		}
+	}
+	for {
+		spend, missing, wait, err := b.try(lines)
+		switch {
+		case err != nil:
+			return Spend{}, err
+		case missing == nil:
+			return spend, nil
+		case wait != nil:
+			select {
+			case <-wait:
+			case <-ctx.Done():
+				return Spend{}, fmt.Errorf("take from account %s: %w: %w", missing.Account, ErrUnavailable, context.Cause(ctx))
+			}
+		default:
+			if err := b.fill(ctx, *missing); err != nil {
+				return Spend{}, fmt.Errorf("take from account %s: %w", missing.Account, err)
+			}
+		}
+	}
+}
+
+// try takes what is there. Where a line does not fit it names the line, and
+// the channel to wait for when somebody is fetching already; else the caller
+// has to.
+func (b *Blocks) try(lines []Line) (s Spend, missing *Line, wait <-chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return s, nil, nil, fmt.Errorf("take: %w", ErrClosed)
+	}
+	now := b.o.Now()
+	for i := range lines {
+		l := merged(lines, i)
+		a := b.accounts[l.Account]
+		if a == nil {
+			a = &blockAccount{}
+			b.accounts[l.Account] = a
+		}
+		if a.now != nil && a.now.has(l.Want) && now.Before(a.now.ends) {
+			continue
+		}
+		if a.filling != nil {
+			return s, &l, a.filling, nil
+		}
+		a.filling = make(chan struct{})
+		return s, &l, nil, nil
+	}
+	for _, l := range lines {
+		k := b.accounts[l.Account].now
+		k.held, k.lastUsed = k.held.Add(l.Want), now
+		k.calls++
+		s.parts = append(s.parts, part{k, l.Want})
+	}
+	s.of, s.once = b, new(sync.Once)
+	return s, nil, nil, nil
+}
+
+// merged is line i wanting what all lines of its account want together.
+func merged(lines []Line, i int) Line {
+	l := lines[i]
+	for j, o := range lines {
+		if j != i && o.Account == l.Account {
+			l.Want = l.Want.Add(o.Want)
+		}
+	}
+	return l
+}
+
+// has reports whether the block has room. Only the units that are wanted
+// count: what a call used beside them was never reserved.
+func (k *block) has(want Amounts) bool {
+	free := k.total.Sub(k.held).Sub(k.spent).list()
+	for i, w := range want.list() {
+		if w > 0 && free[i] < w {
+			return false
+		}
+	}
+	return true
+}
+
+// fill fetches a block that serves the line. The old one retires: what is left
+// of it goes back as soon as its last call is settled.
+func (b *Blocks) fill(ctx context.Context, l Line) error {
+	b.mu.Lock()
+	a := b.accounts[l.Account]
+	b.retire(a)
+	asked := a.asked
+	b.mu.Unlock()
+
+	b.giveBack(ctx) // first, so that what this process does not need is there to be had
+	k, asked, err := b.fetch(ctx, l, asked)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.asked = asked
+	if k != nil {
+		a.now = k
+		if b.closed || !k.has(l.Want) {
+			b.retire(a)
+		}
+	}
+	close(a.filling)
+	a.filling = nil
+	return err
+}
+
+// retire takes the block out of use; it goes back once nobody holds a part.
+func (b *Blocks) retire(a *blockAccount) {
+	if k := a.now; k != nil {
+		a.now, k.retired = nil, true
+		if k.calls == 0 {
+			b.back = append(b.back, k)
+		}
+	}
+}
+
+// fetch reserves a block: generous first, then just what the line wants. lost
+// is a reservation whose answer is still unknown; it is asked again unchanged,
+// because it may have been given.
+func (b *Blocks) fetch(ctx context.Context, l Line, lost *Reservation) (k *block, asked *Reservation, err error) {
+	if lost == nil {
+		size, err := b.size(ctx, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		lost = b.ask(l, size)
+	}
+	begin := b.o.Now()
+	_, err = b.store.Reserve(ctx, *lost)
+	if errors.Is(err, ErrExhausted) && lost.Lines[0].Want != l.Want {
+		lost = b.ask(l, l.Want)
+		_, err = b.store.Reserve(ctx, *lost)
+	}
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return nil, lost, err
+	case err != nil:
+		return nil, nil, err
+	}
+	return &block{id: lost.ID, total: lost.Lines[0].Want, ends: begin.Add(b.o.Lifetime / 2), lastUsed: begin}, nil, nil
+}
+
+// ask makes a reservation. Its expiry is this process's clock plus the
+// lifetime; the block is used here for half of that, so that clocks may differ.
+func (b *Blocks) ask(l Line, size Amounts) *Reservation {
+	return &Reservation{ID: b.o.NewID(), Expires: b.o.Now().Add(b.o.Lifetime),
+		Lines: []Line{{Account: l.Account, Limit: l.Limit, Want: size}}}
+}
+
+// size is what to ask for: many calls like this one, at most a share of what
+// is left, at least this call.
+func (b *Blocks) size(ctx context.Context, l Line) (Amounts, error) {
+	us, err := b.store.Usage(ctx, l.Account)
+	if err != nil {
+		return Amounts{}, err
+	}
+	taken, limit, want := us[0].Used.Add(us[0].Reserved).list(), l.Limit.list(), l.Want.list()
+	calls := b.o.Calls
+	for i, w := range want {
+		if w > 0 && limit[i] > 0 {
+			calls = min(calls, max(diff(limit[i], taken[i]), 0)/b.o.Share/w)
+		}
+		if w > 0 {
+			calls = min(calls, (1<<63-1)/w)
+		}
+	}
+	for i := range want {
+		want[i] *= max(calls, 1) // whole calls, so that equal ones leave nothing over
+	}
+	return amounts(want), nil
+}
+
+// Settle says what the call used of each line; the rest is free again. More
+// than was taken is counted as it was used. Only the first Settle counts.
+func (s Spend) Settle(used Amounts) {
+	if s.of == nil {
+		return
+	}
+	s.once.Do(func() {
+		s.of.mu.Lock()
+		defer s.of.mu.Unlock()
+		for _, p := range s.parts {
+			k := p.from
+			k.held, k.spent = k.held.Sub(p.want), k.spent.Add(used)
+			if k.calls--; k.calls == 0 && k.retired {
+				s.of.back = append(s.of.back, k)
+			}
+		}
+	})
+}
+
+// giveBack settles the grants of retired blocks. What the store cannot take
+// now is tried again later; settling is idempotent.
+func (b *Blocks) giveBack(ctx context.Context) error {
+	b.mu.Lock()
+	back := b.back
+	b.back = nil
+	b.mu.Unlock()
+	var errs []error
+	for i, k := range back {
+		err := b.store.SettleGrant(ctx, k.id, k.spent)
+		if err == nil {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("give back block %s: %w", k.id, err))
+		if errors.Is(err, ErrUnknown) || errors.Is(err, ErrUnavailable) {
+			b.mu.Lock()
+			b.back = append(b.back, back[i:]...)
+			b.mu.Unlock()
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Return gives back blocks that were not spent from for so long, and those
+// whose time here is over. Call it now and then, so that an idle process holds
+// nothing that others could use.
+func (b *Blocks) Return(ctx context.Context, idle time.Duration) error {
+	b.mu.Lock()
+	now := b.o.Now()
+	for name, a := range b.accounts {
+		if k := a.now; k != nil && (now.Sub(k.lastUsed) >= idle || !now.Before(k.ends)) {
+			b.retire(a)
+		}
+		if a.now == nil && a.filling == nil && a.asked == nil {
+			delete(b.accounts, name)
+		}
+	}
+	b.mu.Unlock()
+	return b.giveBack(ctx)
+}
+
+// Close gives everything back. Blocks with calls under way go back when Close
+// is called again after those are settled; until then they count as used.
+func (b *Blocks) Close(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	var lost []*Reservation
+	for _, a := range b.accounts {
+		b.retire(a)
+		if a.asked != nil && a.filling == nil {
+			lost, a.asked = append(lost, a.asked), nil
+		}
+	}
+	b.mu.Unlock()
+	errs := []error{b.giveBack(ctx)}
+	for _, r := range lost {
+		// It may have been given: then it goes back unspent.
+		if err := b.store.SettleGrant(ctx, r.ID, Amounts{}); err != nil && !errors.Is(err, ErrNotFound) {
+			errs = append(errs, fmt.Errorf("give back block %s: %w", r.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
