@@ -43,6 +43,7 @@ type Permit struct {
 	degraded  bool
 	flags     []string
 	repeats   int64
+	resumed   bool            // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant // only Tick touches it once the permit is dispatched
 	usage     atomic.Pointer[taxonomy.Estimate]
 }

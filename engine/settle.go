@@ -49,7 +49,7 @@ func (p *Permit) Settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	}
 	res, err := p.settle(ctx, obs)
 	p.phase.Store(settled)
-	if !late {
+	if !late || p.resumed {
 		p.free()
 	}
 	return res, err
@@ -181,7 +181,11 @@ func (p *Permit) settleGrant(ctx context.Context, used state.Amounts) error {
 		return nil
 	}
 	p.granted = false
-	return p.e.parts.Store.SettleGrant(ctx, p.id, used)
+	err := p.e.parts.Store.SettleGrant(ctx, p.id, used)
+	if p.resumed && errors.Is(err, state.ErrNotFound) {
+		return nil // its policy had no budget
+	}
+	return err
 }
 
 func (p *Permit) declared() string {
@@ -246,4 +250,29 @@ func (e *Engine) expire(ctx context.Context) {
 	for _, p := range e.permits.expired(e.clock.Mono()) {
 		_ = p.lapse(ctx, "permit_expired") // metered; the intent is UNKNOWN in the store by its own expiry too
 	}
+}
+
+// Permit finds a permit by its id: one that is out, or one of an earlier
+// process whose intent the store still has. The latter can only be settled, and
+// its result is marked late. state.ErrNotFound when there is neither.
+func (e *Engine) Permit(ctx context.Context, id string) (*Permit, error) {
+	if p, ok := e.permits.get(id); ok {
+		return p, nil
+	}
+	in, err := e.parts.Store.Intent(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("permit %s: %w", id, err)
+	}
+	if in.State == state.Settled {
+		return nil, fmt.Errorf("permit %s: %w", id, ErrSettled)
+	}
+	op, err := taxonomy.ParseOperation(in.Operation)
+	if err != nil {
+		return nil, fmt.Errorf("permit %s: read its operation: %w", id, err)
+	}
+	p := &Permit{e: e, id: id, op: op, policy: e.current(), path: e.registry.Path(&op, e.clock.Mono()), place: -1, granted: true}
+	p.intent, _ = receipts.ParseID(in.Receipt) // the zero id where it is not known
+	p.phase.Store(lapsed)
+	p.resumed = true
+	return p, nil
 }

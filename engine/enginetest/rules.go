@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"context"
-	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine"
@@ -81,28 +80,32 @@ func plainRoute(in *taxonomy.RouteInput) []taxonomy.Feed {
 	return []taxonomy.Feed{home}
 }
 
-// Breakers are the circuits that plainRoute feeds, with round figures.
+// Breakers are the circuits that the plain routing feeds: the starting figures
+// of each layer, enforced, without jitter, and closed again by one probe.
 func Breakers() []breaker.Setting {
-	rule := breaker.Rule{
-		Mode:     taxonomy.ModeEnforce,
-		Window:   breaker.WindowRule{Kind: breaker.TimeWindow, Length: time.Minute, Buckets: 10, MinSamples: 20},
-		Trip:     breaker.Trip{FailureRatio: breaker.One / 2, Consecutive: 5},
-		Cooldown: breaker.Cooldown{Base: 30 * time.Second, Growth: breaker.One * 3 / 2, Max: 2 * time.Minute, RetryAfterMax: 10 * time.Minute},
-		Probe:    breaker.Probe{Budget: 1, Lease: 30 * time.Second, Successes: 1, Gap: time.Second, Evidence: breaker.Calls},
+	set := func(name string, layer taxonomy.Layer, contract string, change func(*breaker.Setting), scope ...string) breaker.Setting {
+		s := breaker.Defaults(name, layer, scope...)
+		s.Rule.Mode = taxonomy.ModeEnforce
+		s.Rule.Cooldown.Jitter = 0
+		s.Fallback = contract
+		if layer == taxonomy.LayerProvider || layer == taxonomy.LayerTool {
+			s.Rule.Probe.Successes, s.Rule.Ramp = 1, breaker.Ramp{}
+		}
+		if change != nil {
+			change(&s)
+		}
+		return s
 	}
-	ambiguity := rule
-	ambiguity.Trip = breaker.Trip{Unknown: 1}
-	ambiguity.Probe.Evidence = breaker.Reconciled
-	loop := rule
-	loop.Probe.Evidence = breaker.StateVerified
-	authority := rule
-	authority.Trip = breaker.Trip{Consecutive: 3}
-	authority.Probe.Evidence = breaker.ApprovalGranted
 	return []breaker.Setting{
-		{Name: "provider", Layer: taxonomy.LayerProvider, Scope: []string{"provider", "region", "model"}, Rule: rule, Fallback: "provider-open"},
-		{Name: "tool", Layer: taxonomy.LayerTool, Scope: []string{"tool", "action", "tenant"}, Rule: rule, Fallback: "tool-open"},
-		{Name: "ambiguity", Layer: taxonomy.LayerTool, Scope: []string{"tool", "action", "tenant"}, Rule: ambiguity, Fallback: "tool-open"},
-		{Name: "loop", Layer: taxonomy.LayerWorkflow, Scope: []string{"run_id"}, Rule: loop, Fallback: "stop"},
-		{Name: "authority", Layer: taxonomy.LayerAuthority, Scope: []string{"agent", "tool", "action_class"}, Rule: authority, Fallback: "stop"},
+		set("provider", taxonomy.LayerProvider, "provider-open", nil, "provider", "region", "model"),
+		set("tool", taxonomy.LayerTool, "tool-open", nil, "tool", "action", "tenant"),
+		set("ambiguity", taxonomy.LayerTool, "tool-open", func(s *breaker.Setting) {
+			s.Rule.Trip = breaker.Trip{Unknown: 1}
+			s.Rule.Probe.Evidence, s.Rule.Probe.Successes = breaker.Reconciled, 1
+		}, "tool", "action", "tenant"),
+		set("loop", taxonomy.LayerWorkflow, "stop", nil, "run_id"),
+		set("authority", taxonomy.LayerAuthority, "stop", func(s *breaker.Setting) {
+			s.Rule.Trip = breaker.Trip{Consecutive: 3}
+		}, "agent", "tool", "action_class"),
 	}
 }

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -10,6 +11,12 @@ import (
 	"github.com/fusebox-dev/fusebox/engine/state/sqlite"
 	"github.com/fusebox-dev/fusebox/engine/state/statetest"
 )
+
+func openAddress(ctx context.Context, path string) (state.Store, error) {
+	return sqlite.Open(ctx, path, sqlite.Options{})
+}
+
+func TestMain(m *testing.M) { os.Exit(statetest.Main(m, openAddress)) }
 
 func open(t *testing.T, path string, o sqlite.Options) *sqlite.Store {
 	t.Helper()
@@ -32,5 +39,9 @@ func TestStore(t *testing.T) {
 		func(t *testing.T) state.Store { return open(t, place(t), sqlite.Options{}) },
 		statetest.WithClock(func(t *testing.T, now func() time.Time) state.Store {
 			return open(t, place(t), sqlite.Options{Now: now})
-		}))
+		}),
+		statetest.WithProcesses(place, openAddress))
 }
+
+// Every method that promises durability syncs; counts alone do not.
+func TestFsyncAudit(t *testing.T) { statetest.Audit(t, place(t)) }

@@ -1,0 +1,114 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// A case is one feared state as data: a file of lines, each one command, that
+// says what happens and what must be seen. Lines beginning with # are comments;
+// the first names the statement that the case proves. Words with blanks are put
+// in 'single quotes'.
+//
+//	operation mail {"kind":"tool","provider":"mail","name":"mail.send",…}
+//	remote http 503 '{}' retry-after=30      one answer of the script
+//	remote broken read_timeout committed     … after the request left, and applied
+//	remote refused connect_refused           … before any byte left
+//	remote stream 900 broken reset           … in mid-stream
+//	do mail                                  one call, to its end
+//	do mail 5                                five of them, one after the other
+//	burst mail 200                           two hundred at once
+//	admit mail as p1 | mark p1 | settle p1 http 200 '{}' | abandon p1
+//	advance 30s | step -1h | tick            both clocks, the wall clock only, one beat
+//	fault dispatch-after-state | clear dispatch-after-state
+//	store gone | store back
+//	restart                                  the process is killed and started again
+//	reconcile applied
+//	override provider:acme-ai/-/large forced_open 60s
+//	deny payment | allow payment             an authority rule for an action class
+//	stop run-1 'credential revoked'
+//
+//	want outcome UNKNOWN ambiguous_write     of the latest call
+//	want rejected circuit_open               the latest call was refused, and why
+//	want next reconcile
+//	want attempts 1                          dispatched by the latest call
+//	want reached 4                           calls that arrived at the remote, in all
+//	want applied 1                           side effects that happened, in all
+//	want circuit provider:acme-ai/-/large OPEN
+//	want cooldown provider:acme-ai/-/large 30s
+//	want intents IN_FLIGHT 0                 also UNKNOWN, SETTLED
+//	want queue WAITING 0                     also EXPIRED, DEAD, …
+//	want receipts 'admission intent outcome' of the latest call, in order
+//	want receipt transition 1                receipts of a kind, in all
+//	want metric outcome.UNKNOWN.ambiguous_write 1
+//	want flag late                           on the latest result
+//	want slept 1s 4s                         bounds of the time that passed in the latest call
+
+// RunCases runs every case in a folder as a subtest. open gives a fresh scene
+// for each.
+func RunCases(t *testing.T, dir string, open func(t *testing.T) *Scene) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.case"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases in %s: %v", dir, err)
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".case"), func(t *testing.T) {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := open(t)
+			s.play(t, f, string(text))
+		})
+	}
+}
+
+// play runs a case line by line.
+func (s *Scene) play(t *testing.T, file, text string) {
+	s.ops = map[string]taxonomy.Operation{}
+	s.ctx = context.WithoutCancel(t.Context())
+	for n, line := range strings.Split(text, "\n") {
+		words, err := split(line)
+		if err != nil {
+			t.Fatalf("%s:%d: %v", file, n+1, err)
+		}
+		if len(words) == 0 {
+			continue
+		}
+		if err := s.command(t, words); err != nil {
+			t.Fatalf("%s:%d: %s: %v", filepath.Base(file), n+1, strings.TrimSpace(line), err)
+		}
+	}
+}
+
+// split cuts a line into words; single quotes hold blanks together.
+func split(line string) ([]string, error) {
+	var out []string
+	rest := strings.TrimSpace(line)
+	for rest != "" && rest[0] != '#' {
+		var word string
+		if rest[0] == '\'' {
+			end := strings.IndexByte(rest[1:], '\'')
+			if end < 0 {
+				return nil, fmt.Errorf("a quote is not closed")
+			}
+			word, rest = rest[1:1+end], rest[end+2:]
+		} else if i := strings.IndexAny(rest, " \t"); i >= 0 {
+			word, rest = rest[:i], rest[i:]
+		} else {
+			word, rest = rest, ""
+		}
+		if strings.HasPrefix(word, "{") { // JSON runs to the end of the line
+			word, rest = word+rest, ""
+		}
+		out = append(out, word)
+		rest = strings.TrimLeft(rest, " \t")
+	}
+	return out, nil
+}
