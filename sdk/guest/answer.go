@@ -47,20 +47,20 @@ type Choice struct {
 
 // Append appends the verdict's document.
 func (v *Verdict) Append(b []byte) []byte {
-	b = jsonscan.AppendString(append(b, `{"class":`...), v.Class)
+	b = quoted(append(b, `{"class":`...), v.Class)
 	if len(v.Facts) > 0 {
 		b = append(b, `,"facts":{`...)
 		for i, f := range v.Facts {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = jsonscan.AppendString(b, f.Name)
-			b = jsonscan.AppendString(append(b, ':'), f.Value)
+			b = quoted(b, f.Name)
+			b = quoted(append(b, ':'), f.Value)
 		}
 		b = append(b, '}')
 	}
-	b = jsonscan.AppendString(append(b, `,"outcome":`...), v.Outcome)
-	b = jsonscan.AppendString(append(b, `,"reason":`...), v.Reason)
+	b = quoted(append(b, `,"outcome":`...), v.Outcome)
+	b = quoted(append(b, `,"reason":`...), v.Reason)
 	if v.RetryAfterMS > 0 {
 		b = jsonscan.AppendInt(append(b, `,"retry_after_ms":`...), v.RetryAfterMS)
 	}
@@ -69,7 +69,7 @@ func (v *Verdict) Append(b []byte) []byte {
 
 // Append appends the choice's document.
 func (c *Choice) Append(b []byte) []byte {
-	b = jsonscan.AppendString(append(b, `{"choose":`...), c.ID)
-	b = jsonscan.AppendString(append(b, `,"reason":`...), c.Reason)
+	b = quoted(append(b, `{"choose":`...), c.ID)
+	b = quoted(append(b, `,"reason":`...), c.Reason)
 	return append(b, '}')
 }

@@ -32,7 +32,7 @@ var (
 // returns its verdict, or no opinion where judge says false.
 func Classify(p *byte, n uint32, judge func(in Document) (Verdict, bool)) int64 {
 	in := Document{unsafe.String(p, n)}
-	if in.Text("schema") != ClassifySchema {
+	if !schema(in, ClassifySchema) {
 		return ErrSchema
 	}
 	v, ok := judge(in)
@@ -46,7 +46,7 @@ func Classify(p *byte, n uint32, judge func(in Document) (Verdict, bool)) int64 
 // returns its choice, or no opinion where choose says false.
 func Fallback(p *byte, n uint32, choose func(in Document) (Choice, bool)) int64 {
 	in := Document{unsafe.String(p, n)}
-	if in.Text("schema") != FallbackSchema {
+	if !schema(in, FallbackSchema) {
 		return ErrSchema
 	}
 	c, ok := choose(in)
@@ -54,6 +54,16 @@ func Fallback(p *byte, n uint32, choose func(in Document) (Choice, bool)) int64 
 		return NoOpinion
 	}
 	return give(c.Append(output[:0]))
+}
+
+// schema reports whether the document is of this kind. The host writes members
+// sorted, so that this one is the last, and is found without a walk.
+func schema(in Document, name string) bool {
+	tail := `"schema":"` + name + `"}`
+	if t := in.text; len(t) > len(tail) && t[len(t)-len(tail):] == tail {
+		return true
+	}
+	return in.Text("schema") == name
 }
 
 // give packs the place and length of an answer; the memory stays untouched

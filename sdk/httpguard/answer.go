@@ -1,0 +1,259 @@
+package httpguard
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// errTruncated ends a stream that stopped before its dialect's last event.
+var errTruncated = fmt.Errorf("stream ended before its last event: %w", io.ErrUnexpectedEOF)
+
+const streamKept = 24 << 10 // bytes of the beginning of a stream that are kept, and of its end
+
+// A stream is the body of an event stream on its way to the caller. It hands
+// on whole events only: a caller can do nothing with half of one, and so a
+// stream that breaks can still be told so in its own language.
+type stream struct {
+	x      *exchange
+	from   io.Reader
+	events events
+	kept   keep
+	buf    []byte // what was read from the remote
+	ready  []byte // whole events that the caller has not taken yet
+	rest   []byte // the beginning of the next event
+	sent   int64  // content bytes the caller has taken
+	err    error  // what comes after ready
+}
+
+// maxRest bounds how much of an unfinished event is held back; a larger event
+// is handed on in parts.
+const maxRest = 1 << 20
+
+func newStream(x *exchange, body io.Reader) *stream {
+	return &stream{x: x, from: body, events: events{dialect: x.call.dialect}, kept: keep{most: streamKept}, buf: make([]byte, 16<<10)}
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	for len(s.ready) == 0 {
+		if s.err != nil {
+			return 0, s.err
+		}
+		s.fill()
+	}
+	n := copy(p, s.ready)
+	if s.events.content {
+		s.sent += int64(n)
+	}
+	s.ready = s.ready[n:]
+	return n, nil
+}
+
+// fill reads once from the remote. s.ready is empty.
+func (s *stream) fill() {
+	s.x.awake()
+	n, err := s.from.Read(s.buf)
+	b := s.buf[:n]
+	whole, _ := s.events.scan(b)
+	switch {
+	case whole > 0 && len(s.rest) == 0:
+		s.ready = b[:whole]
+		s.rest = append(s.rest[:0], b[whole:]...)
+	case whole > 0:
+		s.ready = append(s.rest, b[:whole]...)
+		s.rest = append([]byte(nil), b[whole:]...)
+	default:
+		s.rest = append(s.rest, b...)
+	}
+	if len(s.rest) > maxRest {
+		s.ready = append(append([]byte(nil), s.ready...), s.rest...)
+		s.rest = s.rest[:0]
+	}
+	s.kept.add(s.ready)
+	if err != nil {
+		s.end(err)
+	}
+}
+
+// end settles the call and decides what the caller is told after the last
+// whole event.
+func (s *stream) end(err error) {
+	if errors.Is(err, io.EOF) {
+		err = nil
+		if s.events.terminal || s.events.dialect == Plain {
+			s.ready = append(append([]byte(nil), s.ready...), s.rest...)
+			s.kept.add(s.rest)
+		} else {
+			err = errTruncated
+		}
+	} else if s.events.terminal {
+		err = nil // all was said; that the connection then broke is no news
+	}
+	s.x.used(s.events.usage)
+	res := s.x.settle(s.observe(err))
+	if err == nil {
+		s.err = io.EOF
+		return
+	}
+	s.err = err
+	if s.x.callerGone() {
+		return
+	}
+	notice := s.x.call.dialect.interrupted(s.x.call.endpoint, res, s.x.transportOf(err))
+	s.ready = append(append([]byte(nil), s.ready...), notice...)
+}
+
+func (s *stream) observe(err error) taxonomy.Observation {
+	sent := s.sent
+	if s.events.content {
+		sent += int64(len(s.ready))
+	}
+	obs := s.x.observation(err)
+	obs.Response.Body = s.kept.text()
+	obs.Stream = taxonomy.Stream{Started: sent > 0, Bytes: sent}
+	return obs
+}
+
+// Close ends the call. A caller that closes before the last event went away.
+func (s *stream) Close() error {
+	if s.err == nil {
+		s.x.used(s.events.usage)
+		if !s.events.terminal {
+			s.x.cancel(errCaller)
+			s.x.settle(s.observe(errCaller))
+		} else {
+			s.x.settle(s.observe(nil))
+		}
+		s.err = io.ErrClosedPipe
+	}
+	return s.x.close()
+}
+
+// A flow is the body of an answer that is neither an event stream nor small
+// enough to be held: it passes, and what is needed of it is kept.
+type flow struct {
+	x    *exchange
+	from io.Reader
+	kept keep
+	sent int64
+	err  error
+}
+
+func (f *flow) Read(p []byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	f.x.awake()
+	n, err := f.from.Read(p)
+	f.kept.add(p[:n])
+	f.sent += int64(n)
+	if err != nil {
+		f.err = err
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		f.x.settle(f.observe(err))
+	}
+	return n, f.err
+}
+
+func (f *flow) observe(err error) taxonomy.Observation {
+	obs := f.x.observation(err)
+	obs.Response.Body = f.kept.text()
+	if f.kept.cut || len(f.kept.tail) > 0 {
+		// Half of a document is no document: what was not kept is not judged.
+		obs.Response.Body = fmt.Sprintf("(%d bytes)", f.sent)
+		delete(obs.Response.Headers, "content-type")
+	}
+	obs.Stream = taxonomy.Stream{Started: f.sent > 0, Bytes: f.sent}
+	return obs
+}
+
+func (f *flow) Close() error {
+	if f.err == nil {
+		f.x.cancel(errCaller)
+		f.err = io.ErrClosedPipe
+		f.x.settle(f.observe(errCaller))
+	}
+	return f.x.close()
+}
+
+// held is a whole answer, settled before the caller sees its first byte.
+type held struct {
+	bytes.Reader
+	x *exchange
+}
+
+func (h *held) Close() error { return h.x.close() }
+
+// decoded returns the body without its compression, so that it can be looked
+// into. Only gzip is asked for; what an upstream sends unasked passes as it is.
+func decoded(resp *http.Response) io.Reader {
+	if resp.Uncompressed || !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+		return resp.Body
+	}
+	resp.Header.Del("Content-Encoding")
+	resp.Header.Del("Content-Length")
+	resp.ContentLength = -1
+	resp.Uncompressed = true
+	return &unzip{from: resp.Body}
+}
+
+// unzip reads gzip, which it begins to read when it is first asked: a stream's
+// first bytes may be long in coming.
+type unzip struct {
+	from io.Reader
+	z    *gzip.Reader
+}
+
+func (u *unzip) Read(p []byte) (int, error) {
+	if u.z == nil {
+		z, err := gzip.NewReader(u.from)
+		if err != nil {
+			return 0, err
+		}
+		u.z = z
+	}
+	return u.z.Read(p)
+}
+
+// watch ends an attempt that says nothing for too long.
+type watch struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	idle  time.Duration
+}
+
+func (w *watch) start(d time.Duration, fire func()) {
+	if d <= 0 {
+		return
+	}
+	w.mu.Lock()
+	w.timer = time.AfterFunc(d, fire)
+	w.mu.Unlock()
+}
+
+func (w *watch) reset(d time.Duration) {
+	w.mu.Lock()
+	if w.timer != nil && d > 0 {
+		w.timer.Reset(d)
+	}
+	w.mu.Unlock()
+}
+
+func (w *watch) stop() {
+	w.mu.Lock()
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+	w.mu.Unlock()
+}

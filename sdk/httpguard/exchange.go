@@ -1,0 +1,328 @@
+package httpguard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// A call is one attempt that somebody wants made.
+type call struct {
+	op       taxonomy.Operation
+	dialect  Dialect
+	endpoint string // "chat.completions", "" for what is no model call
+	model    bool   // a model endpoint of the dialect
+	body     []byte // of a model call, for its fingerprint
+	client   client // who asks, as far as that shapes a rejection
+	patience time.Duration
+	headers  time.Duration // longest wait for the answer's headers
+	idle     time.Duration // longest silence inside an answer
+	kept     int64         // most of an answer that is held
+	profile  Profile
+	ended    func(taxonomy.Outcome) // told once, when it is known how the attempt ended; may be nil
+}
+
+func (c *call) end(o taxonomy.Outcome) {
+	if c.ended != nil {
+		c.ended(o)
+	}
+}
+
+// A CallError is an attempt that was admitted, sent or about to be, and brought
+// no answer. It wraps the transport's own error; the engine has counted it.
+type CallError struct {
+	Result engine.Result
+	Err    error
+}
+
+func (e *CallError) Error() string {
+	v := e.Result.Verdict
+	return fmt.Sprintf("call %s: %s (%s, %s): %v", e.Result.Operation.Name, v.Outcome, v.Class, v.Reason, e.Err)
+}
+
+// Unwrap gives the transport's error.
+func (e *CallError) Unwrap() error { return e.Err }
+
+// Timeout makes a CallError a net.Error where its cause is one.
+func (e *CallError) Timeout() bool { return isTimeout(e.Err) }
+
+// Temporary is false: whether to try again is the engine's to say.
+func (e *CallError) Temporary() bool { return false }
+
+// An exchange is one attempt on its way from admission to settlement.
+type exchange struct {
+	call   call
+	permit *engine.Permit
+	facts  facts
+	caller context.Context
+	ctx    context.Context
+	stop   context.CancelCauseFunc
+	watch  watch
+	start  time.Time
+
+	status  int
+	head    map[string]string
+	raw     io.Closer
+	settled sync.Once
+	result  engine.Result
+	err     error // of the settlement: evidence or state that did not become durable
+}
+
+// send carries one attempt through the whole path. The response may be the
+// remote's or a synthetic one; the error is a *CallError.
+func send(e *engine.Engine, base http.RoundTripper, req *http.Request, c call) (*http.Response, error) {
+	ctx := req.Context()
+	permit, err := e.Admit(ctx, c.op)
+	if err != nil {
+		closeBody(req)
+		c.end(taxonomy.FailedBeforeSend)
+		return refused(req, c, err), nil
+	}
+	if err := permit.Mark(ctx); err != nil {
+		closeBody(req)
+		c.end(taxonomy.FailedBeforeSend)
+		if _, ok := errors.AsType[*engine.Rejection](err); !ok {
+			_ = permit.Abandon(context.WithoutCancel(ctx)) // a permit that expired is given back by its expiry
+		}
+		return refused(req, c, err), nil
+	}
+	x := &exchange{call: c, permit: permit, caller: ctx, start: time.Now()}
+	return x.send(base, req)
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close() // the contract of RoundTrip; nothing was read
+	}
+}
+
+func (x *exchange) send(base http.RoundTripper, req *http.Request) (resp *http.Response, err error) {
+	x.ctx, x.stop = context.WithCancelCause(x.facts.trace(x.caller))
+	x.watch.start(x.call.headers, func() { x.stop(errHeaders) })
+	deadline := x.deadline()
+	defer func() {
+		if r := recover(); r != nil {
+			// A transport that panics has perhaps sent: nobody saw how it ended.
+			x.settle(x.observation(fmt.Errorf("panic in the transport: %v", r)))
+			x.finish()
+			panic(r)
+		}
+	}()
+	resp, err = base.RoundTrip(x.outgoing(req))
+	if err != nil {
+		deadline()
+		return x.failed(req, err)
+	}
+	x.status, x.head, x.raw = resp.StatusCode, headersOf(resp.Header), closers{resp.Body, deadline}
+	resp.Request = req
+	return x.answered(req, resp)
+}
+
+// deadline ends the attempt at its operation's deadline.
+func (x *exchange) deadline() func() {
+	op := x.permit.Operation()
+	if op.Deadline == 0 {
+		return func() {}
+	}
+	t := time.AfterFunc(time.Until(time.UnixMilli(op.Deadline)), func() { x.stop(errDeadline) })
+	return func() { t.Stop() }
+}
+
+type closers struct {
+	body  io.Closer
+	after func()
+}
+
+func (c closers) Close() error { c.after(); return c.body.Close() }
+
+// outgoing is the request as it leaves: without what was meant for us, with the
+// idempotency key of a write.
+func (x *exchange) outgoing(req *http.Request) *http.Request {
+	out := req.Clone(x.ctx)
+	for k := range out.Header {
+		if strings.HasPrefix(k, "Fusebox-") {
+			delete(out.Header, k)
+		}
+	}
+	// Without GetBody, net/http cannot send a body a second time by itself.
+	out.GetBody = nil
+	if op := x.permit.Operation(); op.Effect.Writes() && out.Header.Get("Idempotency-Key") == "" {
+		// In lower case, because net/http looks for the canonical name and then
+		// replays the request by itself when a connection breaks.
+		out.Header["idempotency-key"] = []string{op.IdempotencyKey}
+	} else if k := out.Header["Idempotency-Key"]; k != nil {
+		delete(out.Header, "Idempotency-Key")
+		out.Header["idempotency-key"] = k
+	}
+	return out
+}
+
+// failed settles an attempt that brought no answer. For a write whose end
+// nobody knows the caller gets a response that no SDK retries.
+func (x *exchange) failed(req *http.Request, err error) (*http.Response, error) {
+	res := x.settle(x.observation(err))
+	x.finish()
+	if res.Verdict.Outcome == taxonomy.Unknown && res.Operation.Effect.Writes() {
+		return unknown(req, x.call, res), nil
+	}
+	return nil, &CallError{Result: res, Err: err}
+}
+
+// answered looks at how much of the answer must be seen before the caller may
+// see it.
+func (x *exchange) answered(req *http.Request, resp *http.Response) (*http.Response, error) {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		x.watch.stop()
+		x.settle(x.observation(nil))
+		return resp, nil
+	}
+	x.watch.reset(x.call.idle)
+	body := decoded(resp)
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case media == "text/event-stream" && resp.StatusCode < 400:
+		resp.Body = newStream(x, body)
+		return resp, nil
+	case x.holds(resp, media):
+		return x.hold(req, resp, body)
+	}
+	resp.Body = &flow{x: x, from: body, kept: keep{most: streamKept}}
+	return resp, nil
+}
+
+// holds reports whether an answer is read whole before it is passed on: errors,
+// and JSON that is small enough. A caller could not use part of it anyway, and
+// so it learns the verdict in the headers.
+func (x *exchange) holds(resp *http.Response, media string) bool {
+	if resp.ContentLength > x.call.kept {
+		return false
+	}
+	if resp.StatusCode >= 400 || resp.ContentLength == 0 || x.call.model && media == "application/json" {
+		return true
+	}
+	return resp.ContentLength > 0 && (media == "application/json" || strings.HasPrefix(media, "text/"))
+}
+
+func (x *exchange) hold(req *http.Request, resp *http.Response, body io.Reader) (*http.Response, error) {
+	var b bytes.Buffer
+	if n := resp.ContentLength; n > 0 {
+		b.Grow(int(n) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(io.LimitReader(body, x.call.kept+1))
+	if err == nil && int64(b.Len()) > x.call.kept {
+		f := &flow{x: x, from: io.MultiReader(&b, body), kept: keep{most: streamKept}}
+		resp.Body = f
+		return resp, nil
+	}
+	obs := x.observation(err)
+	obs.Response.Body = b.String()
+	if err != nil {
+		res := x.settle(obs)
+		x.finish()
+		if res.Verdict.Outcome == taxonomy.Unknown && res.Operation.Effect.Writes() {
+			return unknown(req, x.call, res), nil
+		}
+		return nil, &CallError{Result: res, Err: err}
+	}
+	if x.call.model {
+		x.used(usageOf(b.Bytes()))
+	}
+	res := x.settle(obs)
+	h := &held{x: x}
+	h.Reset(b.Bytes())
+	resp.Body = h
+	if req.Method != http.MethodHead {
+		resp.ContentLength = int64(b.Len())
+		resp.Header.Del("Content-Length")
+	}
+	disclose(resp, x.call, res)
+	return resp, nil
+}
+
+// observation is what can be said so far. err is nil for an answer that came
+// back whole.
+func (x *exchange) observation(err error) taxonomy.Observation {
+	obs := taxonomy.Observation{Operation: x.permit.Operation(), Transport: x.transportOf(err), ElapsedMS: time.Since(x.start).Milliseconds()}
+	if x.status > 0 {
+		obs.Response = &taxonomy.Response{Status: x.status, Headers: x.head}
+	}
+	return obs
+}
+
+// transportOf are the transport facts of an error. A caller that gave up after
+// the time it had announced did not cancel: for the remote that is a timeout.
+func (x *exchange) transportOf(err error) taxonomy.Transport {
+	ctx := x.ctx
+	if err != nil && x.callerGone() {
+		cause := errCaller
+		if p := x.call.patience; p > 0 && time.Since(x.start) >= p-p/20 {
+			cause = errPatience
+		}
+		if context.Cause(x.caller) == context.DeadlineExceeded {
+			cause = errDeadline
+		}
+		gone, cancel := context.WithCancelCause(context.Background())
+		cancel(cause)
+		ctx = gone
+	}
+	return x.facts.transport(ctx, err)
+}
+
+func (x *exchange) callerGone() bool { return x.caller.Err() != nil }
+
+// used tells the engine what the answer says it cost.
+func (x *exchange) used(u usage) {
+	if u.seen {
+		x.permit.Used(u.estimate())
+	}
+}
+
+// settle hands the observation to the engine, once.
+func (x *exchange) settle(obs taxonomy.Observation) engine.Result {
+	x.settled.Do(func() {
+		x.watch.stop()
+		x.result, x.err = x.permit.Settle(context.WithoutCancel(x.caller), obs)
+		x.call.end(x.result.Verdict.Outcome)
+	})
+	return x.result
+}
+
+func (x *exchange) awake() { x.watch.reset(x.call.idle) }
+
+func (x *exchange) cancel(cause error) { x.stop(cause) }
+
+// finish frees what the attempt held.
+func (x *exchange) finish() {
+	x.watch.stop()
+	x.stop(nil)
+}
+
+// close ends the body.
+func (x *exchange) close() error {
+	err := x.raw.Close()
+	x.finish()
+	return err
+}
+
+// headersOf are an answer's headers as observations carry them: lower-case
+// names, repeated lines joined (RFC 9110 section 5.3), without cookies.
+func headersOf(h http.Header) map[string]string {
+	out := make(map[string]string, len(h))
+	for k, v := range h {
+		if k == "Set-Cookie" || len(v) == 0 {
+			continue
+		}
+		out[strings.ToLower(k)] = strings.Join(v, ", ")
+	}
+	return out
+}

@@ -1,0 +1,221 @@
+package httpguard
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Transport is an http.RoundTripper that lets fusebox decide about every
+// request, and tells it how each ended. Give it to the HTTP client of an SDK:
+//
+//	client := &http.Client{Transport: &httpguard.Transport{Engine: eng, Fingerprint: fp}}
+//
+// A call that is refused gets a response with status 402, 403, 429 or 503 and
+// headers that begin with "fusebox-"; nothing was sent. A write whose end
+// nobody knows gets 403 with error.code "outcome_unknown". An error is returned
+// only where a request could not be carried out, and is a [*CallError].
+type Transport struct {
+	Engine *engine.Engine
+	// Base sends. Default: http.DefaultTransport. It must not retry by itself.
+	Base http.RoundTripper
+	// Fingerprint makes keyed fingerprints, for credentials and arguments; nil
+	// leaves them out, and then all credentials share one circuit.
+	Fingerprint func(tenant, text string) string
+	// Profile shapes rejections.
+	Profile Profile
+	// Dialect says what an address speaks; nil guesses from host and path.
+	Dialect func(*http.Request) Dialect
+	// Provider names whom an address belongs to; nil takes the host.
+	Provider func(*http.Request) string
+
+	Limits Limits
+}
+
+// Limits bound one attempt. A zero field takes the default.
+type Limits struct {
+	Body    int64         // largest request body that is read for what it asks; 64 MiB
+	Kept    int64         // most of an answer that is read before it is passed on; 4 MiB
+	Headers time.Duration // longest wait for the answer's headers; 10 min
+	Idle    time.Duration // longest silence inside an answer; 5 min
+	Total   time.Duration // longest attempt, streams included; 1 h
+}
+
+func (l Limits) complete() Limits {
+	size := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	wait := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	size(&l.Body, 64<<20)
+	size(&l.Kept, 4<<20)
+	wait(&l.Headers, 10*time.Minute)
+	wait(&l.Idle, 5*time.Minute)
+	wait(&l.Total, time.Hour)
+	return l
+}
+
+// RoundTrip carries one attempt through admission, dispatch and settlement.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	limits := t.Limits.complete()
+	c := call{headers: limits.Headers, idle: limits.Idle, kept: limits.Kept, profile: t.Profile,
+		client: clientOf(req.Header), patience: patienceOf(req.Header), dialect: t.dialect(req)}
+	c.op.Provider = t.provider(req)
+	req, bad := describe(req, &c, limits)
+	if bad != nil {
+		closeBody(req)
+		return c.dialect.respond(req, c, *bad), nil
+	}
+	if own, ok := operationOf(req.Context()); ok {
+		adopt(&c.op, own)
+	}
+	c.fingerprint(req.Header, t.Fingerprint)
+	limit(&c.op, limits.Total)
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return send(t.Engine, base, req, c)
+}
+
+func (t *Transport) dialect(req *http.Request) Dialect {
+	if t.Dialect != nil {
+		return t.Dialect(req)
+	}
+	return dialectOf(req.URL.Hostname(), req.URL.Path)
+}
+
+func (t *Transport) provider(req *http.Request) string {
+	if t.Provider != nil {
+		return t.Provider(req)
+	}
+	switch host := req.URL.Hostname(); {
+	case strings.HasSuffix(host, "api.openai.com"):
+		return "openai"
+	case strings.HasSuffix(host, "api.anthropic.com"):
+		return "anthropic"
+	default:
+		return host
+	}
+}
+
+// limit gives every attempt a deadline: an attempt without one could hold its
+// permit, its probe and its reservation for ever.
+func limit(op *taxonomy.Operation, total time.Duration) {
+	if end := time.Now().Add(total).UnixMilli(); op.Deadline == 0 || op.Deadline > end {
+		op.Deadline = end
+	}
+}
+
+// badRequest is the answer to a request that could not be understood.
+func badRequest(status int, code, text string) *notice {
+	return &notice{status: status, code: code, message: "fusebox: " + text + "; the request was not sent",
+		head:   [][2]string{{"fusebox-decision", "rejected"}, {"fusebox-outcome", "FAILED_BEFORE_SEND"}, {"fusebox-remote-called", "false"}},
+		detail: []byte(`{"outcome":"FAILED_BEFORE_SEND","retryable":false,"v":1}`)}
+}
+
+// describe reads from the request what it is: a model call by its body,
+// anything else by method and path; then what its headers declare. The request
+// that comes back has its body still to be read.
+func describe(req *http.Request, c *call, limits Limits) (*http.Request, *notice) {
+	req, bad := c.ask(req, limits)
+	if bad != nil {
+		return req, bad
+	}
+	attemptOf(&c.op, req.Header)
+	if err := identify(&c.op, req.Header); err != nil {
+		return req, badRequest(http.StatusBadRequest, "invalid_header", err.Error())
+	}
+	return req, nil
+}
+
+func (c *call) ask(req *http.Request, limits Limits) (*http.Request, *notice) {
+	e, model := c.dialect.find(req.URL.Path)
+	if !model || req.Method != http.MethodPost {
+		describePath(&c.op, req.Method, req.URL.Path)
+		return req, nil
+	}
+	c.model, c.endpoint = true, e.name
+	if !e.json {
+		describeModel(&c.op, e, asked{})
+		return req, nil
+	}
+	if enc := req.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return req, badRequest(http.StatusUnsupportedMediaType, "encoded_body", "the body of the request is compressed ("+enc+"), and must be readable")
+	}
+	body, bad := readBody(req, limits.Body)
+	if bad != nil {
+		return req, bad
+	}
+	a := readAsked(body)
+	if a.invalid {
+		return req, badRequest(http.StatusBadRequest, "invalid_json", "the body of the request is not a JSON object")
+	}
+	if a.model == "" {
+		a.model = deployment(req.URL.Path)
+	}
+	describeModel(&c.op, e, a)
+	c.body = body
+	out := *req // RoundTrip must not change the caller's request
+	out.Body = io.NopCloser(bytes.NewReader(body))
+	out.ContentLength = int64(len(body))
+	out.TransferEncoding = nil
+	return &out, nil
+}
+
+// fingerprint replaces what must not be kept by keyed fingerprints of it.
+func (c *call) fingerprint(h http.Header, fp func(tenant, text string) string) {
+	if fp == nil {
+		return
+	}
+	if secret := credentialOf(h); secret != "" && c.op.Credential == "" {
+		c.op.Credential = fp("", secret)
+	}
+	if len(c.body) > 0 && c.op.ArgsFP == "" {
+		c.op.ArgsFP = fp(c.op.Tenant, string(c.body))
+	}
+}
+
+// readBody reads a whole request body within the limit.
+func readBody(req *http.Request, most int64) ([]byte, *notice) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	tooLarge := badRequest(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body of the request is larger than %d bytes", most))
+	if req.ContentLength > most {
+		return nil, tooLarge
+	}
+	var b bytes.Buffer
+	if req.ContentLength > 0 {
+		b.Grow(int(req.ContentLength) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(io.LimitReader(req.Body, most+1)); err != nil {
+		return nil, badRequest(http.StatusBadRequest, "body_unreadable", "the body of the request could not be read: "+err.Error())
+	}
+	if int64(b.Len()) > most {
+		return nil, tooLarge
+	}
+	_ = req.Body.Close() // it was read to its end
+	return b.Bytes(), nil
+}
+
+// deployment finds the model in paths that name it instead of the body.
+func deployment(path string) string {
+	_, rest, ok := strings.Cut(path, "/deployments/")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}

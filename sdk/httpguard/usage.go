@@ -1,0 +1,87 @@
+package httpguard
+
+import (
+	"strconv"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
+)
+
+// usage is what an answer says it used. In a stream it comes in parts, each
+// larger than the one before, so that the largest of each number stands.
+type usage struct {
+	seen    bool
+	in, out int64
+	cached  int64 // input tokens that some APIs count beside the input
+	cost    int64 // nano dollars, where an API says so itself
+}
+
+// read takes a usage object of any dialect.
+func (u *usage) read(s *jsonscan.Scanner) {
+	if s.Kind() != jsonscan.Object {
+		s.Skip()
+		return
+	}
+	var cached int64
+	s.EnterObject()
+	for key, more := s.NextKey(); more; key, more = s.NextKey() {
+		switch key {
+		case "prompt_tokens", "input_tokens":
+			u.in, u.seen = max(u.in, wholeOf(s)), true
+		case "completion_tokens", "output_tokens":
+			u.out, u.seen = max(u.out, wholeOf(s)), true
+		case "cache_creation_input_tokens", "cache_read_input_tokens":
+			cached += wholeOf(s)
+		case "cost":
+			u.cost = max(u.cost, dollars(s))
+		default:
+			s.Skip()
+		}
+	}
+	u.cached = max(u.cached, cached)
+}
+
+// dollars reads an amount in dollars as nano dollars.
+func dollars(s *jsonscan.Scanner) int64 {
+	if s.Kind() != jsonscan.Number {
+		s.Skip()
+		return 0
+	}
+	f, err := strconv.ParseFloat(s.Number(), 64)
+	if err != nil || f < 0 || f > 1e6 {
+		return 0
+	}
+	return int64(f*1e9 + 0.5)
+}
+
+// estimate is the usage in the form that the engine settles.
+func (u *usage) estimate() taxonomy.Estimate {
+	return taxonomy.Estimate{InputTokens: u.in + u.cached, OutputTokens: u.out, CostNanoUSD: u.cost}
+}
+
+// usageOf reads the usage of an answer that is one JSON object.
+func usageOf(body []byte) usage {
+	var u usage
+	s := jsonscan.ScanBytes(body, jsonscan.Options{Lenient: true})
+	u.within(&s, 0)
+	return u
+}
+
+// within looks for usage in an object, and in the message or response in it.
+func (u *usage) within(s *jsonscan.Scanner, deep int) {
+	if s.Kind() != jsonscan.Object || deep > 1 {
+		s.Skip()
+		return
+	}
+	s.EnterObject()
+	for key, more := s.NextKey(); more; key, more = s.NextKey() {
+		switch key {
+		case "usage":
+			u.read(s)
+		case "message", "response":
+			u.within(s, deep+1)
+		default:
+			s.Skip()
+		}
+	}
+}
