@@ -1,0 +1,68 @@
+package builtin
+
+import "github.com/fusebox-dev/fusebox/taxonomy"
+
+// Classify judges an observation by the table alone: outcome, class, reason
+// and hint. Its Retry is the most the rule would allow; [Table.Judge] makes
+// the advice.
+func (t *Table) Classify(o *taxonomy.Observation) taxonomy.Verdict {
+	var e evidence
+	t.look(&e, o)
+	return e.verdict(t.decide(&e))
+}
+
+// Judge classifies, holds the verdict to the floor and makes the advice: what
+// fusebox says where no module is asked.
+func (t *Table) Judge(o *taxonomy.Observation) taxonomy.Verdict {
+	v := t.Classify(o)
+	v, _ = taxonomy.Floor(&o.Operation, o, v, v)
+	return taxonomy.Advise(&o.Operation, o, v)
+}
+
+func (t *Table) decide(e *evidence) *rule {
+	if r := t.match(&e.seen); r != nil {
+		return r
+	}
+	return e.last()
+}
+
+// The rules that stand when none of the table matched.
+var (
+	lastOK = rule{pack: "last", name: "ok", succeeds: true, reason: "ok", by: "table:last/ok", tier: tierStatus,
+		source: "RFC 9110 section 15.3"}
+	lastSilent = rule{pack: "last", name: "no_answer", class: taxonomy.TransientTransport, reason: "no_answer", unknown: true,
+		retry: taxonomy.RetryBackoff, by: "table:last/no_answer", tier: tierStatus, source: "SPEC R-TAX-5"}
+	lastError = rule{pack: "last", name: "unclear_error", class: taxonomy.TransientTransport, reason: "unclear_error",
+		retry: taxonomy.RetryNever, by: "table:last/unclear_error", tier: tierStatus, source: "SPEC R-TAX-5"}
+)
+
+// last decides what no rule knows: an answer without a sign of an error is a
+// success, an error nobody understands is not retried by itself, and silence
+// is UNKNOWN.
+func (e *evidence) last() *rule {
+	switch {
+	case e.has(markErrorAnswer):
+		return &lastError
+	case e.has(markAnswer), e.has(markPolling), e.obs.Operation.Kind == "workflow":
+		return &lastOK
+	}
+	return &lastSilent
+}
+
+// An Explanation says how a verdict came about.
+type Explanation struct {
+	Verdict  taxonomy.Verdict
+	Refused  string // what the floor refused of it; always "" for the table's own verdicts unless a rule is wrong
+	Rule     Rule
+	Evidence []string // what was seen of that which rules ask for, sorted
+	Steps    int      // work done reading, in bytes and tokens
+}
+
+// Explain judges and says why: the rule, its pack and what was seen.
+func (t *Table) Explain(o *taxonomy.Observation) Explanation {
+	var e evidence
+	t.look(&e, o)
+	r := t.decide(&e)
+	v, refused := taxonomy.Floor(&o.Operation, o, e.verdict(r), e.verdict(r))
+	return Explanation{Verdict: taxonomy.Advise(&o.Operation, o, v), Refused: refused, Rule: r.public(), Evidence: t.names(&e.seen), Steps: e.steps}
+}

@@ -1,0 +1,253 @@
+package builtin
+
+import (
+	"strings"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// readersVersion changes whenever the code that reads evidence, derives the
+// outcome or finds loops changes what it says; it is part of the digest.
+const readersVersion = 1
+
+// evidence is what was seen in one observation: atoms that rules ask for, and
+// the few values that are more than seen or not seen.
+type evidence struct {
+	table *Table
+	obs   *taxonomy.Observation
+	seen  atoms
+	marks uint64
+	text  words
+
+	status   int    // of the answer, or the one inside it
+	inner    int    // a status inside the body
+	hint     int64  // milliseconds, from the body
+	hintText string // where a wait may be told in words
+	messages int    // texts read so far
+
+	top  [8]string // codes at the top of the body; evidence only if it is an error
+	tops int
+	tail [2]string // likewise texts
+
+	stderr     string
+	content    string // raw text of a model's answer, as it stands in JSON
+	escaped    bool
+	wait       time.Duration // what the answer asks to wait
+	hasContent bool          // text, refusal, call or media
+	called     bool
+	args       [4]string // raw arguments of tool calls
+	argsKind   [4]bool   // true where they are escaped text
+	names      [4]string // names of the tools called
+	calls      int
+
+	streamOpen bool // an event stream without its terminal event so far
+	steps      int  // work done, for the bound
+}
+
+func (e *evidence) mark(m mark)     { e.marks |= 1 << m }
+func (e *evidence) has(m mark) bool { return e.marks>>m&1 != 0 }
+
+// exact looks a value up in a slot that is compared whole.
+func (e *evidence) exact(s slot, v string) {
+	m := e.table.exact[s]
+	if m == nil || v == "" || len(v) > maxValue {
+		return
+	}
+	var buf [maxValue]byte
+	n := 0
+	for i := 0; i < len(v); i++ {
+		c := v[i]
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		buf[n] = c
+		n++
+	}
+	if a := m[string(buf[:n])]; a != 0 {
+		e.seen.add(a)
+	}
+}
+
+// maxValue is the longest value that is compared whole.
+const maxValue = 80
+
+// parts looks up a name and each of its words: "azure-openai" is also azure
+// and openai.
+func (e *evidence) parts(s slot, v string) {
+	if len(v) > maxValue {
+		v = v[:maxValue]
+	}
+	e.exact(s, v)
+	from := 0
+	for i := 0; i <= len(v); i++ {
+		if i == len(v) || !wordByte(v[i]) {
+			if i > from && i-from < len(v) {
+				e.exact(s, v[from:i])
+			}
+			from = i + 1
+		}
+	}
+}
+
+// code takes a typed code. AWS writes "namespace#Code" and "Code:url".
+func (e *evidence) code(v string) {
+	if i := strings.LastIndexByte(v, '#'); i >= 0 {
+		v = v[i+1:]
+	}
+	if i := strings.IndexByte(v, ':'); i >= 0 {
+		v = v[:i]
+	}
+	e.exact(slotCode, v)
+}
+
+// message takes a text that says what went wrong.
+func (e *evidence) message(v string, how int) { e.wording(&e.table.text, v, how) }
+
+// wording looks for the wordings of an index in a text.
+func (e *evidence) wording(x *index, v string, how int) {
+	if e.messages >= maxMessages || v == "" {
+		return
+	}
+	e.messages++
+	if len(v) > maxMessage {
+		v = v[:maxMessage]
+	}
+	e.steps += len(v)
+	e.text.n = 0
+	e.text.read(v, how)
+	x.find(&e.text, &e.seen)
+	if e.hintText == "" && mayHint(v) {
+		e.hintText = v
+	}
+}
+
+const (
+	maxMessage  = 4 << 10 // bytes of one text
+	maxMessages = 12      // texts of one observation
+)
+
+// look reads everything an observation tells.
+func (t *Table) look(e *evidence, o *taxonomy.Observation) {
+	e.table, e.obs = t, o
+	op := &o.Operation
+	e.exact(slotKind, op.Kind)
+	e.parts(slotProvider, op.Provider)
+	e.parts(slotName, op.Name)
+	e.exact(slotEffect, op.Effect.String())
+	if op.Effect.Writes() {
+		e.exact(slotEffect, "write")
+	}
+	e.exact(slotSent, o.Transport.Dispatched.String())
+	if op.PriorUnknown {
+		e.mark(markPriorUnknown)
+	}
+	if len(o.Local) > 0 {
+		e.readLocal(string(o.Local))
+	}
+	if r := o.Response; r != nil {
+		e.mark(markAnswer)
+		e.status = r.Status
+		e.readHeaders(r)
+		e.readBody(r)
+	}
+	e.readTransport(&o.Transport)
+	if len(o.History) > 0 {
+		e.readHistory()
+	}
+	e.settle()
+}
+
+// settle turns what the readers kept into atoms, once all was read.
+func (e *evidence) settle() {
+	if e.status >= 400 || e.inner >= 400 {
+		e.mark(markErrorAnswer)
+	}
+	if e.has(markErrorAnswer) {
+		for _, c := range e.top[:e.tops] {
+			e.code(c)
+		}
+		for _, m := range e.tail {
+			e.message(m, readRaw)
+		}
+		e.message(e.stderr, readRaw)
+		if e.status < 400 && e.inner >= 400 {
+			e.status = e.inner
+		}
+	} else if e.has(markModelAnswer) {
+		e.judgeContent()
+	}
+	if e.has(markErrorAnswer) || e.has(markTransportError) || e.has(markLocal) {
+		if e.wait = e.readHints(); e.wait > 0 {
+			e.mark(markHint)
+		}
+	}
+	if e.status >= 0 && e.status < 1000 {
+		for _, a := range e.table.status[e.status] {
+			e.seen.add(a)
+		}
+	}
+	for m, w := mark(0), e.marks; w != 0; m, w = m+1, w>>1 {
+		if w&1 != 0 && e.table.marks[m] != 0 {
+			e.seen.add(e.table.marks[m])
+		}
+	}
+}
+
+func (e *evidence) readTransport(t *taxonomy.Transport) {
+	if t.ErrorKind == "" && t.Error == "" {
+		return
+	}
+	e.mark(markTransportError)
+	kind := t.ErrorKind
+	if kind == "" {
+		kind = "unknown"
+	}
+	e.exact(slotErrorKind, kind)
+	e.wording(&e.table.error, t.Error, readQuoted)
+}
+
+func (e *evidence) readHeaders(r *taxonomy.Response) {
+	h := r.Headers
+	if len(h) == 0 {
+		return
+	}
+	if allowanceUsedUp(h) {
+		e.mark(markAllowanceUsedUp)
+	}
+	for _, name := range [...]string{"x-amzn-errortype", "x-ms-error-code", "grpc-status"} {
+		if v := h[name]; v != "" {
+			e.mark(markErrorAnswer)
+			e.code(v)
+		}
+	}
+	if v := h["www-authenticate"]; v != "" {
+		if _, rest, ok := strings.Cut(v, `error="`); ok {
+			v, _, _ = strings.Cut(rest, `"`)
+			e.code(v)
+		}
+	}
+	if v := h["x-final-url"]; v != "" && loginURL(v) {
+		e.mark(markLoginURL)
+	}
+	if h["cf-mitigated"] == "challenge" {
+		e.code("cf-challenge")
+		e.mark(markErrorAnswer)
+	}
+}
+
+func loginURL(u string) bool {
+	_, path, ok := strings.Cut(u, "://")
+	if !ok {
+		path = u
+	}
+	path, _, _ = strings.Cut(path, "?")
+	_, path, _ = strings.Cut(path, "/")
+	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '.' || r == '_' || r == '-' }) {
+		switch strings.ToLower(part) {
+		case "login", "signin", "logon", "sso", "auth", "authorize", "saml", "sessions":
+			return true
+		}
+	}
+	return false
+}

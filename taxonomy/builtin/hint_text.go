@@ -1,0 +1,106 @@
+package builtin
+
+import "strings"
+
+// waits are the words before a wait: "try again in 3.89s", "Retry-After: 30",
+// "retry after 14", "wait 20 seconds".
+var waits = [...]string{"again in ", "retry in ", "retry after ", "retry-after: ", "retry-after:", "retry after: ",
+	"available in ", "reset in ", "resets in ", "reset after ", "wait for ", "wait ", "retrying in ", "expires in ", "retry_after: ", "retry_after="}
+
+// mayHint is a quick look for the words of a wait.
+func mayHint(s string) bool {
+	for i := 0; i+4 < len(s); i++ {
+		switch s[i] | 0x20 {
+		case 'r':
+			if hasPrefixFold(s[i:], "retry") || hasPrefixFold(s[i:], "reset") {
+				return true
+			}
+		case 'a':
+			if hasPrefixFold(s[i:], "again in") || hasPrefixFold(s[i:], "available in") {
+				return true
+			}
+		case 'w':
+			if hasPrefixFold(s[i:], "wait ") {
+				return true
+			}
+		case 'e':
+			if hasPrefixFold(s[i:], "expires in") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func hasPrefixFold(s, word string) bool {
+	if len(s) < len(word) {
+		return false
+	}
+	for i := 0; i < len(word); i++ {
+		if c := s[i]; c != word[i] && !(letter(c) && c|0x20 == word[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// textHint reads the first wait that a message tells in words, in
+// milliseconds.
+func textHint(s string) int64 {
+	for i := 0; i < len(s); i++ {
+		if i > 0 && wordByte(s[i-1]) {
+			continue
+		}
+		for _, w := range waits {
+			if !hasPrefixFold(s[i:], w) {
+				continue
+			}
+			bare := strings.Contains(w, "after") // Retry-After counts seconds without saying so
+			if ms := spokenWait(s[i+len(w):], bare); ms > 0 {
+				return ms
+			}
+		}
+	}
+	return 0
+}
+
+// spokenWait reads "7m12s", "3.89s", "17 seconds", "2 minutes and 5 seconds"
+// at the start of s; where bare is set also "30".
+func spokenWait(s string, bare bool) int64 {
+	for _, filler := range [...]string{"about ", "at least ", "approximately ", "another "} {
+		if hasPrefixFold(s, filler) {
+			s = s[len(filler):]
+		}
+	}
+	total := int64(0)
+	for parts := 0; parts < 4; parts++ {
+		n := 0
+		for n < len(s) && n < 24 && (s[n] >= '0' && s[n] <= '9' || s[n] == '.' && n+1 < len(s) && s[n+1] >= '0' && s[n+1] <= '9') {
+			n++
+		}
+		if n == 0 {
+			break
+		}
+		u := n
+		if u < len(s) && s[u] == ' ' {
+			u++
+		}
+		end := u
+		for end < len(s) && letter(s[end]) {
+			end++
+		}
+		scale := unitScale(s[u:end])
+		if scale == 0 {
+			if parts == 0 && bare && (n == len(s) || !wordByte(s[n])) {
+				return number(s[:n], 1000)
+			}
+			break
+		}
+		total += number(s[:n], scale)
+		s = strings.TrimLeft(s[end:], ", ")
+		if hasPrefixFold(s, "and ") {
+			s = s[4:]
+		}
+	}
+	return total
+}

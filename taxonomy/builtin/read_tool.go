@@ -1,0 +1,209 @@
+package builtin
+
+import (
+	"strings"
+
+	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
+)
+
+// exit reads the exit code of a process.
+func (r *bodyReader) exit() {
+	e := r.e
+	e.mark(markExec)
+	v := r.token()
+	e.exact(slotExit, v)
+	if v != "0" && v != "" {
+		e.mark(markErrorAnswer)
+		e.exact(slotExit, "failed")
+	}
+}
+
+// stderrTail is how much of a process's last words is read: the cause stands
+// at the end.
+const stderrTail = 2 << 10
+
+func (r *bodyReader) stderr() {
+	v := r.str()
+	if strings.Trim(v, ` \nrt`) == "" {
+		return
+	}
+	r.e.mark(markStderr)
+	if len(v) > stderrTail {
+		v = v[len(v)-stderrTail:]
+	}
+	r.e.stderr = v
+}
+
+// enhanced reads an enhanced status code of RFC 3463, whole and as its class
+// and subject.
+func (r *bodyReader) enhanced() {
+	v := r.str()
+	r.e.exact(slotEnhanced, v)
+	if i := strings.LastIndexByte(v, '.'); i > 0 {
+		r.e.exact(slotEnhanced, v[:i]+".x")
+	}
+}
+
+// readLocal reads the facts known here. Every scalar "key: value" can be asked
+// for as `local key=value`; checks and lists have marks.
+func (e *evidence) readLocal(text string) {
+	e.mark(markLocal)
+	r := bodyReader{Scanner: jsonscan.Scan(text, jsonscan.Options{Lenient: true, Depth: bodyDepth}), e: e}
+	r.members(func(key string) {
+		switch key {
+		case "checks":
+			r.elements(func() { r.check() })
+		case "errors":
+			if r.elements(r.Skip) > 0 {
+				e.mark(markSchemaErrors)
+			}
+		case "evaluator":
+			r.evaluator()
+		case "citations_unsupported", "unsupported_citations":
+			if r.Kind() == jsonscan.Array && r.elements(r.Skip) > 0 {
+				e.mark(markCheckFailed)
+				e.mark(markCitationFailed)
+			}
+		case "fallback_of":
+			if r.str() != "" {
+				e.mark(markStandIn)
+			}
+		case "cooldown_ms", "retry_after_ms", "retry_in_ms":
+			if ms := number(r.token(), 1); ms > 0 {
+				e.hint = ms
+			}
+		default:
+			r.localScalar(key)
+		}
+	})
+	e.steps += r.Steps()
+}
+
+func (r *bodyReader) localScalar(key string) {
+	e := r.e
+	v := ""
+	switch r.Kind() {
+	case jsonscan.String, jsonscan.Number:
+		v = r.token()
+	case jsonscan.Bool:
+		v = "false"
+		if r.Bool() {
+			v = "true"
+		}
+	default:
+		r.Skip()
+		return
+	}
+	if key == "schema_valid" && v == "false" {
+		e.mark(markSchemaInvalid)
+	}
+	if key == "repaired" && v == "true" {
+		e.mark(markRepaired)
+	}
+	if len(key)+1+len(v) > maxValue {
+		return
+	}
+	var buf [maxValue]byte
+	b := append(append(append(buf[:0], key...), '='), v...)
+	e.exact(slotLocal, string(b))
+	if number(v, 1) > 0 {
+		b = append(append(buf[:0], key...), ">0"...)
+		e.exact(slotLocal, string(b))
+	}
+}
+
+// check reads {"name": …, "pass": false}.
+func (r *bodyReader) check() {
+	name, failed := "", false
+	r.members(func(key string) {
+		switch key {
+		case "name":
+			name = r.str()
+		case "pass", "passed", "ok":
+			v, present := r.truth()
+			failed = failed || present && !v
+		default:
+			r.Skip()
+		}
+	})
+	if !failed {
+		return
+	}
+	r.e.mark(markCheckFailed)
+	if hasFold(name, "citation") || hasFold(name, "source") || hasFold(name, "grounded") {
+		r.e.mark(markCitationFailed)
+	}
+	if hasFold(name, "schema") {
+		r.e.mark(markSchemaInvalid)
+	}
+}
+
+// evaluator reads the verdict of an evaluator: a text, a boolean, or an object
+// with one of them.
+func (r *bodyReader) evaluator() {
+	switch r.Kind() {
+	case jsonscan.String:
+		r.evaluatorSays(r.str())
+	case jsonscan.Bool:
+		if !r.Bool() {
+			r.e.mark(markEvaluatorRejected)
+		}
+	case jsonscan.Object:
+		r.members(func(key string) {
+			switch key {
+			case "verdict", "result", "decision", "pass", "passed", "accepted", "label":
+				r.evaluator()
+			default:
+				r.Skip()
+			}
+		})
+	default:
+		r.Skip()
+	}
+}
+
+func (r *bodyReader) evaluatorSays(v string) {
+	switch strings.ToLower(v) {
+	case "reject", "rejected", "fail", "failed", "bad", "unacceptable", "incorrect", "no":
+		r.e.mark(markEvaluatorRejected)
+	}
+}
+
+// expectsJSON reports whether the answer had to be JSON.
+func (e *evidence) expectsJSON() bool {
+	if e.obs.Operation.Schema != "" {
+		return true
+	}
+	found := false
+	e.local(func(r *bodyReader, key string) {
+		if key == "schema_id" || key == "schema_valid" {
+			found = true
+		}
+		r.Skip()
+	})
+	return found
+}
+
+// toolIsUnknown reports whether a list of known tools is given and lacks the
+// name.
+func (e *evidence) toolIsUnknown(name string) bool {
+	listed, known := false, false
+	e.local(func(r *bodyReader, key string) {
+		if key != "known_tools" {
+			r.Skip()
+			return
+		}
+		listed = true
+		r.elements(func() { known = r.str() == name || known })
+	})
+	return listed && !known
+}
+
+func (e *evidence) local(f func(r *bodyReader, key string)) {
+	if len(e.obs.Local) == 0 {
+		return
+	}
+	r := bodyReader{Scanner: jsonscan.Scan(string(e.obs.Local), jsonscan.Options{Lenient: true, Depth: bodyDepth}), e: e}
+	r.members(func(key string) { f(&r, key) })
+	e.steps += r.Steps()
+}
