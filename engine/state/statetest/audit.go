@@ -111,7 +111,7 @@ func Audit(t *testing.T, address string) {
 	t.Logf("syncs for %d operations each (strace): %s", auditEach, strings.TrimSuffix(report, ", "))
 }
 
-var markOrSync = regexp.MustCompile(`/statetest-mark/([^"]*)"|\b(?:fsync|fdatasync)\((\d+)\)`)
+var markOrSync = regexp.MustCompile(`/statetest-mark/([^"]*)"|\b(?:fsync|fdatasync)\((\d+)`)
 
 // countSyncs counts the syncs after each mark.
 func countSyncs(trace string) map[string]int {
