@@ -43,6 +43,7 @@ type Permit struct {
 	degraded  bool
 	flags     []string
 	repeats   int64
+	uncounted bool            // its outcome feeds nothing
 	resumed   bool            // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant // only Tick touches it once the permit is dispatched
 	usage     atomic.Pointer[taxonomy.Estimate]
@@ -73,54 +74,72 @@ func (p *Permit) Probe() bool { return p.ticket.Need|p.ticket.Held != 0 }
 // was taken.
 func (e *Engine) Admit(ctx context.Context, op taxonomy.Operation) (*Permit, error) {
 	start := e.clock.Mono()
+	for {
+		p, err := e.newPermit(op)
+		if err != nil {
+			return nil, err
+		}
+		rej, stale := p.admit(ctx)
+		if stale {
+			p.free()
+			continue
+		}
+		if rej != nil {
+			p.free()
+			return nil, e.refuse(p.policy, &p.op, rej)
+		}
+		e.meter.Stage("admit", time.Duration(e.clock.Mono()-start))
+		e.meter.Decision(taxonomy.LayerProvider, "", taxonomy.DecideAllow, "admitted")
+		return p, nil
+	}
+}
+
+// newPermit completes the operation under the policy in force and resolves its
+// circuits, both of one version.
+func (e *Engine) newPermit(op taxonomy.Operation) (*Permit, error) {
 	e.swap.RLock()
+	defer e.swap.RUnlock()
 	policy := e.current()
-	err := e.prepare(policy, &op)
-	if err != nil {
-		e.swap.RUnlock()
+	if err := e.prepare(policy, &op); err != nil {
 		_ = policy.release()
 		return nil, err
 	}
-	path := e.registry.Path(&op, e.clock.Mono())
-	e.swap.RUnlock()
-
-	p := &Permit{e: e, id: newID(), op: op, policy: policy, path: path, place: -1}
+	p := &Permit{e: e, id: newID(), op: op, policy: policy, path: e.registry.Path(&op, e.clock.Mono()), place: -1}
 	p.ticket.Sequence = e.registry.Sequence()
-	if rej := p.admit(ctx); rej != nil {
-		p.free()
-		return nil, e.refuse(policy, &p.op, rej)
-	}
-	e.meter.Stage("admit", time.Duration(e.clock.Mono()-start))
-	e.meter.Decision(taxonomy.LayerProvider, "", taxonomy.DecideAllow, "closed")
 	return p, nil
 }
 
 // admit asks every gate in the fixed order authority, loop, circuits, budget,
-// bulkhead, and puts the permit out.
-func (p *Permit) admit(ctx context.Context) *Rejection {
+// bulkhead, and puts the permit out. stale says that the settings changed
+// meanwhile: the answer would join two versions, so it is asked again.
+func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	e := p.e
 	if e.closed.Load() {
-		return p.unavailable("shutting_down", ErrClosed)
+		return p.unavailable("shutting_down", ErrClosed), false
 	}
 	if err := e.hit("admit-before-authority"); err != nil {
-		return p.unavailable("state_unavailable", err)
+		return p.unavailable("state_unavailable", err), false
 	}
 	answer, rej := p.authorize(ctx)
 	if rej != nil {
-		return rej
+		return rej, false
 	}
 	if rej := p.progress(ctx); rej != nil {
-		return rej
+		return rej, false
 	}
 	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
+	if !p.path.Current() {
+		return nil, true
+	}
 	if denial != nil {
 		if rej := p.blocked(ctx, denial); rej != nil {
-			return rej
+			return rej, false
 		}
+		ticket.Sequence = e.registry.Sequence()
 	}
 	p.ticket = ticket
 	if rej := p.affordable(ctx); rej != nil {
-		return rej
+		return rej, false
 	}
 	p.end = e.clock.Mono() + breaker.Instant(e.parts.PermitTTL)
 	if p.op.Deadline > 0 {
@@ -131,10 +150,10 @@ func (p *Permit) admit(ctx context.Context) *Rejection {
 	p.heads = p.policy.bulkheads(&p.op)
 	if full := e.permits.add(p); full != "" {
 		return &Rejection{Layer: taxonomy.LayerProvider, Breaker: full, Scope: full, Reason: "bulkhead_full",
-			Class: taxonomy.RateLimit, Next: "wait"}
+			Class: taxonomy.RateLimit, Next: "wait"}, false
 	}
 	p.admission = e.note(p.admissionReceipt(answer))
-	return nil
+	return nil, false
 }
 
 // ask is what circuits need to know of the call.

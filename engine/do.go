@@ -47,8 +47,8 @@ type loop struct {
 
 	budget   *ExecutionBudget
 	profile  RetryProfile
-	attempts int  // dispatched
-	failed   bool // at least one dispatched attempt failed definitively
+	attempts int  // that passed admission and were sent
+	left     bool // bytes of some attempt may have left
 	unknown  bool // an attempt of a write stays UNKNOWN
 	errs     error
 }
@@ -67,7 +67,7 @@ func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 	ctx, cancel := l.ownBudget(ctx, &op)
 	defer cancel()
 	for {
-		if l.attempts > 0 && !l.budget.take() {
+		if !l.budget.take() {
 			return l.exhausted(op, "attempt_budget_exhausted", Result{})
 		}
 		res, err := l.attempt(ctx, op)
@@ -117,7 +117,6 @@ func (l *loop) ownBudget(ctx context.Context, op *taxonomy.Operation) (context.C
 		l.budget = NewExecutionBudget(l.profile.Attempts, deadline)
 		ctx = WithExecutionBudget(ctx, l.budget)
 	}
-	l.budget.take() // the first attempt
 	if d := l.budget.Deadline(); !d.IsZero() && d.Before(deadline) {
 		deadline = d
 	}
@@ -148,12 +147,8 @@ func (l *loop) attempt(ctx context.Context, op taxonomy.Operation) (Result, erro
 	// The result is journalled even when the caller has gone away.
 	res, err := permit.Settle(context.WithoutCancel(ctx), obs)
 	l.errs = errors.Join(l.errs, err)
-	switch {
-	case res.Verdict.Outcome == taxonomy.Failed:
-		l.failed = true
-	case res.Verdict.Outcome == taxonomy.Unknown && op.Effect.Writes():
-		l.unknown = true
-	}
+	l.left = l.left || obs.Transport.Dispatched != taxonomy.DispatchedNo
+	l.unknown = l.unknown || res.Verdict.Outcome == taxonomy.Unknown && op.Effect.Writes()
 	return res, nil
 }
 
@@ -180,19 +175,22 @@ func (l *loop) next(op *taxonomy.Operation, res Result) (wait time.Duration, exh
 }
 
 // exhausted ends a call that ran out of attempts or time (SPEC R-CALL-1): FAILED
-// when a dispatched attempt failed definitively, FAILED_BEFORE_SEND only when
-// nothing was dispatched, and UNKNOWN while a write is unresolved.
+// when an attempt was dispatched, FAILED_BEFORE_SEND only when nothing left, and
+// UNKNOWN while a write is unresolved. The class stays that of the last attempt.
 func (l *loop) exhausted(op taxonomy.Operation, reason string, last Result) (Result, error) {
 	last.Operation = op
 	last.Last = last.Verdict
-	v := taxonomy.Verdict{Class: taxonomy.Budget, Reason: reason, By: "engine"}
+	v := taxonomy.Verdict{Class: last.Last.Class, Reason: reason, By: "engine"}
 	switch {
 	case l.unknown:
 		v = last.Verdict
-	case l.failed || l.attempts > 0:
+	case l.left:
 		v.Outcome = taxonomy.Failed
 	default:
 		v.Outcome = taxonomy.FailedBeforeSend
+	}
+	if v.Class == taxonomy.NoClass {
+		v.Class = taxonomy.Budget // the budget was gone before the first attempt
 	}
 	last.Verdict = v
 	last.Exhausted = reason
@@ -219,7 +217,7 @@ func (l *loop) rejected(r *Rejection) taxonomy.Verdict {
 	switch {
 	case l.unknown:
 		v.Outcome, v.Class = taxonomy.Unknown, taxonomy.AmbiguousWrite
-	case l.failed || l.attempts > 0:
+	case l.left:
 		v.Outcome = taxonomy.Failed
 	}
 	return v

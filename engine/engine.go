@@ -45,7 +45,6 @@ type Parts struct {
 	PermitTTL   time.Duration // from admit to dispatch; default 60 s
 	Grace       time.Duration // from the deadline to UNKNOWN; default 5 s
 	StoreWait   time.Duration // the most a dispatch waits for the store; default 2 s
-	UrgentWait  time.Duration // the same for high-impact actions reading state; default 50 ms
 	LogWait     time.Duration // the most a dispatch waits for its receipt; default 2 s
 	ReplayInput bool          // keep projected policy inputs in receipts, for replay
 }
@@ -161,7 +160,6 @@ func (p *Parts) complete() error {
 	def(&p.PermitTTL, 60*time.Second)
 	def(&p.Grace, 5*time.Second)
 	def(&p.StoreWait, 2*time.Second)
-	def(&p.UrgentWait, 50*time.Millisecond)
 	def(&p.LogWait, 2*time.Second)
 	return nil
 }
@@ -198,7 +196,7 @@ func (e *Engine) Use(p *Policy) error {
 	e.policy.Store(p)
 	e.swap.Unlock()
 	e.note(e.policyReceipt(p, old))
-	e.noteChanges(swapped.Changes, p, nil)
+	e.noteChanges(swapped.Changes, nil)
 	if old != nil {
 		return old.release()
 	}
@@ -226,7 +224,7 @@ func (e *Engine) Tick(ctx context.Context) {
 	e.expire(ctx)
 	e.renew(ctx)
 	now := e.clock.Mono()
-	e.noteChanges(e.registry.Tick(now), e.policy.Load(), nil)
+	e.noteChanges(e.registry.Tick(now), nil)
 	e.combine.flush(ctx)
 	if now.Sub(e.condemnedAt) >= 5*time.Second {
 		e.condemnedAt = now

@@ -49,7 +49,7 @@ func (p *Permit) feedRefusal(ctx context.Context, v taxonomy.Verdict) {
 	if err != nil {
 		p.e.meter.StoreError("record", err)
 	}
-	p.e.noteChanges(rec.changes, p.policy, nil)
+	p.e.noteChanges(rec.changes, nil)
 }
 
 // StopRun ends a run: every further call of it is refused. A revoked credential

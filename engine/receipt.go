@@ -132,10 +132,10 @@ func (j judged) module(r *receipts.Receipt) {
 	r.Module.Name, r.Module.Digest, r.Module.ABI = id.Name+"@"+id.Version, id.Digest, id.ABI
 }
 
-// transitionReceipt is the evidence of a circuit that changed.
-func (e *Engine) transitionReceipt(c *breaker.Change, p *Policy) *receipts.Receipt {
+// transitionReceipt is the evidence of a circuit that changed, under the
+// settings in force: circuits outlive the permits of older policies.
+func (e *Engine) transitionReceipt(c *breaker.Change) *receipts.Receipt {
 	r := e.newReceipt(receipts.KindTransition, receipts.Audit)
-	r.PolicyVersion = p.Version
 	r.Layer, r.Breaker, r.Scope = c.Layer, c.Breaker, c.Scope
 	r.PrevState, r.State = stateOf(c.From), stateOf(c.To)
 	r.StateVersion = int64(c.Version)
@@ -205,10 +205,10 @@ func figures(r *receipts.Receipt, c *breaker.Change) {
 }
 
 // noteChanges leaves a receipt for every change, under the one that caused it.
-func (e *Engine) noteChanges(cs []breaker.Change, p *Policy, cause *receipts.Receipt) {
+func (e *Engine) noteChanges(cs []breaker.Change, cause *receipts.Receipt) {
 	for i := range cs {
 		e.meter.Transition(cs[i])
-		r := e.transitionReceipt(&cs[i], p)
+		r := e.transitionReceipt(&cs[i])
 		if cause != nil {
 			r.Parent, r.RequestID, r.RunID, r.Tenant, r.Attempt = cause.ID, cause.RequestID, cause.RunID, cause.Tenant, cause.Attempt
 		}
@@ -230,7 +230,7 @@ func (e *Engine) noteSteps(key string, ts breaker.Transitions, p *Permit) {
 		cs = append(cs, c)
 	}
 	cause := &receipts.Receipt{ID: p.admission, RequestID: p.op.RequestID, RunID: p.op.RunID, Tenant: p.op.Tenant, Attempt: p.op.Attempt}
-	e.noteChanges(cs, p.policy, cause)
+	e.noteChanges(cs, cause)
 }
 
 // overrideReceipt is the evidence of a human decision.

@@ -152,6 +152,6 @@ func (e *Engine) condemned(ctx context.Context, in state.Intent, by string) erro
 		r.Flags = append(r.Flags, "other_policy")
 	}
 	_, _, eerr := p.evidence(ctx, r)
-	e.noteChanges(rec.changes, policy, r)
+	e.noteChanges(rec.changes, r)
 	return errors.Join(rerr, eerr)
 }

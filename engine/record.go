@@ -116,7 +116,7 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 // says that it goes on while the store is lost.
 func (p *Permit) leaseLocally() *Rejection {
 	changes, denial := p.path.Lease(&p.ticket, p.ask(), p.e.clock.Mono())
-	p.e.noteChanges(changes, p.policy, nil)
+	p.e.noteChanges(changes, nil)
 	if denial != nil {
 		return p.denied(&denial.Refusal)
 	}
@@ -158,7 +158,26 @@ func (e *Engine) stored(key string, d state.Doc, rule *breaker.Rule) (breaker.Ci
 	if err != nil {
 		return breaker.Circuit{}, fmt.Errorf("circuit %s: %w", breaker.Scope(key), err)
 	}
-	return c, nil
+	return anchored(c, local), nil
+}
+
+// anchored keeps the instants that this process knows by its own monotonic
+// clock: what came by way of the store's wall clock is only believed where
+// nothing better is known, or a wall clock that jumps would end a cooldown, or
+// never let it end.
+func anchored(c, local breaker.Circuit) breaker.Circuit {
+	if c.Version != local.Version || c.State != local.State {
+		return c
+	}
+	c.Since, c.Until = local.Since, local.Until
+	for i := range c.Leases {
+		for _, l := range local.Leases {
+			if l.Token == c.Leases[i].Token && l.Token != 0 {
+				c.Leases[i].Until = l.Until
+			}
+		}
+	}
+	return c
 }
 
 // restore reads every circuit back. One that cannot be read is refused rather
@@ -293,6 +312,6 @@ func (e *Engine) Release(ctx context.Context, scope, by, why string) error {
 // operated notes what an event outside any call changed, and carries it to the
 // store.
 func (e *Engine) operated(ctx context.Context, key string, ev breaker.Event, changes []breaker.Change) error {
-	e.noteChanges(changes, e.policy.Load(), nil)
+	e.noteChanges(changes, nil)
 	return e.pushNow(ctx, e.combine.add([]event{{key: key, Event: ev, at: e.clock.Mono(), urgent: true}}))
 }

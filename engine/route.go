@@ -17,6 +17,9 @@ func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	if obs.Response != nil {
 		in.HTTPStatus = int64(obs.Response.Status)
 	}
+	if p.uncounted {
+		return nil, taxonomy.Evaluation{}
+	}
 	answer := p.policy.Rules.Route(ctx, in)
 	p.e.meter.Stage("route", time.Duration(p.e.clock.Mono()-start))
 	if answer.Evaluation.Error != "" {

@@ -103,7 +103,7 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	evaluated(r, ev)
 	index, durable, err := p.evidence(ctx, r)
 	errs = errors.Join(errs, err)
-	e.noteChanges(rec.changes, p.policy, r)
+	e.noteChanges(rec.changes, r)
 	e.meter.Outcome(r.Layer, j.verdict, time.Duration(obs.ElapsedMS)*time.Millisecond)
 	if errs != nil {
 		errs = fmt.Errorf("settle %s: %w", p.op.Name, errs)
@@ -239,6 +239,9 @@ func (p *Permit) lapse(ctx context.Context, reason string) error {
 		return nil // somebody settles it right now
 	}
 	p.flags = append(p.flags, reason)
+	// Nobody said how a read ended, so it counts toward nothing; its probe is
+	// freed. A write that nobody reports on is UNKNOWN, and that counts.
+	p.uncounted = !p.op.Effect.Writes()
 	_, err := p.settle(ctx, taxonomy.Observation{Transport: taxonomy.Transport{ErrorKind: "deadline", Error: reason}})
 	p.phase.Store(lapsed)
 	p.free()

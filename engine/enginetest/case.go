@@ -99,13 +99,12 @@ func split(line string) ([]string, error) {
 				return nil, fmt.Errorf("a quote is not closed")
 			}
 			word, rest = rest[1:1+end], rest[end+2:]
+		} else if rest[0] == '{' { // JSON runs to the end of the line
+			word, rest = rest, ""
 		} else if i := strings.IndexAny(rest, " \t"); i >= 0 {
 			word, rest = rest[:i], rest[i:]
 		} else {
 			word, rest = rest, ""
-		}
-		if strings.HasPrefix(word, "{") { // JSON runs to the end of the line
-			word, rest = word+rest, ""
 		}
 		out = append(out, word)
 		rest = strings.TrimLeft(rest, " \t")

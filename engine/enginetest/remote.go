@@ -16,6 +16,7 @@ type Remote struct {
 	script  []Answer
 	reached []string // request id of every call that reached it, in order
 	applied map[string]int
+	repeats bool // the last answer was given; new ones replace it
 }
 
 // An Answer is what one call gets.
@@ -48,6 +49,8 @@ func (r *Remote) next(call engine.Call) Answer {
 	a := r.script[0]
 	if len(r.script) > 1 {
 		r.script = r.script[1:]
+	} else {
+		r.repeats = true
 	}
 	// What was refused before bytes left never reached the remote.
 	if a.Observation.Transport.Dispatched != taxonomy.DispatchedNo {
@@ -73,10 +76,14 @@ func (r *Remote) Applied() map[string]int {
 	return out
 }
 
-// Then appends answers.
+// Then appends answers. They follow the script; where its last answer was
+// already given, they take its place.
 func (r *Remote) Then(answers ...Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.repeats {
+		r.script, r.repeats = nil, false
+	}
 	r.script = append(r.script, answers...)
 }
 
