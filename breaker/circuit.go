@@ -44,9 +44,9 @@ type Circuit struct {
 	Lost     uint32 // leases that ran out since the circuit opened
 	Version  uint64 // counts changes of State
 	Since    Instant
-	Until    Instant // of OPEN: the end of its cooldown
-	GapUntil Instant // of HALF_OPEN: no probe before
-	StepAt   Instant // of RAMP: when this step began
+	// Until is what the state waits for: the end of OPEN's cooldown, of the gap
+	// before HALF_OPEN's next probe, of the present step of RAMP.
+	Until    Instant
 	High     Instant // the latest instant seen; never stored
 	Leases   [MaxProbes]Lease
 	Window   Window

@@ -21,8 +21,8 @@ type Refusal struct {
 	Rule     *Rule  // the limits; not to be changed
 	Facts    Facts
 
-	rank  uint8
 	binds bool
+	holds Instant // the answer stays the same before this instant
 }
 
 // A Denial is the answer of a path that refuses: the decisive refusal, and all

@@ -16,12 +16,12 @@ import (
 //	11   u32  ramp successes, failures in a row, leases lost (3)
 //	23   u64  version
 //	31   i64  store's clock when written, Unix nanoseconds
-//	39   i64  since, until, gap until, step at, window start, window last (6)
-//	87        leases: u64 token, i64 until (MaxProbes)
-//	151  u32  ring: ok, slow, failed, unknown (MaxBuckets x 4)
-//	311  u32  excluded by class (taxonomy.Classes)
-//	367  u32  late, shadow ok, shadow failed
-//	379  u8   override, followed by i64 until, text by, text why; 0 is none
+//	39   i64  since, until, window start, window last (4)
+//	71        leases: u64 token, i64 until (MaxProbes)
+//	135  u32  ring: ok, slow, failed, unknown (MaxBuckets x 4)
+//	295  u32  excluded by class (taxonomy.Classes)
+//	351  u32  late, shadow ok, shadow failed
+//	363  u8   override, followed by i64 until, text by, text why; 0 is none
 //	     text detail
 //
 // A text is a u16 length and its bytes. Every instant is the time from the
@@ -64,8 +64,6 @@ func Encode(c *Circuit, now Instant, at time.Time) []byte {
 	}
 	when(c.Since, c.Version > 0)
 	when(c.Until, c.Until != 0)
-	when(c.GapUntil, c.GapUntil != 0)
-	when(c.StepAt, c.State == Ramping)
 	when(c.Window.Start, c.Window.Used)
 	when(c.Window.Last, c.Window.Used)
 	for _, l := range c.Leases {
@@ -116,7 +114,7 @@ func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	c.Version = d.u64()
 	written := time.Unix(0, int64(d.u64()))
 	d.age = Instant(min(max(at.Sub(written), 0), maxAge(r)))
-	c.Since, c.Until, c.GapUntil, c.StepAt = d.when(), d.when(), d.when(), d.when()
+	c.Since, c.Until = d.when(), d.when()
 	c.Window.Start, c.Window.Last = d.when(), d.when()
 	for i := range c.Leases {
 		c.Leases[i] = Lease{Token: d.u64(), Until: d.when()}

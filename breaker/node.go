@@ -11,18 +11,19 @@ import (
 // few words that admission reads without the lock.
 type node struct {
 	word    atomic.Uint64           // see the bits below
-	until   atomic.Int64            // OPEN or forced open: refuse without the lock before this
-	refusal atomic.Pointer[Refusal] // what to answer until then; nil otherwise
+	refusal atomic.Pointer[Refusal] // what to answer without the lock before its holds; nil otherwise
 	of      atomic.Pointer[kept]    // the breaker it belongs to; swapped with the settings
 
-	key    string
-	parent *node   // of the next wider scope; nil for the widest
-	id     uint64  // locks of several nodes are taken in this order
-	kids   []*node // circuits one part narrower; guarded by Registry.mu
+	key    string   // locks of several nodes are taken in the order of their keys
+	parent *node    // of the next wider scope; nil for the widest
+	kids   *[]*node // circuits one part narrower; guarded by Registry.mu
 
-	mu  sync.Mutex
-	seq uint64 // the registry's sequence at the latest change of State
-	c   Circuit
+	seq       atomic.Uint64 // the registry's sequence at the latest change of State; written under mu
+	beside    atomic.Uint64 // successes counted without the lock, see quiet.go
+	bucketEnd atomic.Int64  // until when they may be
+
+	mu sync.Mutex // taken with lock and given up with unlock only
+	c  Circuit
 }
 
 // Bits of node.word. A word of which no bit of busy is set admits everything.
@@ -31,9 +32,13 @@ const (
 	wordForced = 0b1100
 	wordDead   = 1 << 4 // evicted: look the key up again
 	busy       = wordState | wordForced | wordDead
+
+	wordVersion = 8 // above this bit: the circuit's version
 )
 
-func wordOf(c *Circuit) uint64 { return uint64(c.State) | uint64(c.forced())<<2 }
+func wordOf(c *Circuit) uint64 {
+	return uint64(c.State) | uint64(c.forced())<<2 | c.Version<<wordVersion
+}
 
 // kept is a breaker's settings as the registry holds them.
 type kept struct {
@@ -83,10 +88,9 @@ func rankOf(s *Setting) uint8 {
 // apply steps the circuit in place and publishes what admission reads.
 func (n *node) apply(g *Registry, ev *Event, now Instant, changes []Change) (Decision, []Change) {
 	of := n.of.Load()
-	var t Transitions
-	d := step(&of.Rule, &n.c, ev, now, &t)
-	if t.N > 0 {
-		changes = n.publish(g, of, &t, changes)
+	var d Decision
+	if t := step(&of.Rule, &n.c, ev, now, &d); t != nil {
+		changes = n.publish(g, of, t, changes)
 	}
 	return d, changes
 }
@@ -106,7 +110,7 @@ func (n *node) publish(g *Registry, of *kept, t *Transitions, changes []Change) 
 	}
 	seq := g.deliver(n, changes[first:])
 	if moved {
-		n.seq = seq
+		n.seq.Store(seq)
 	}
 	return changes
 }
@@ -128,8 +132,10 @@ func (n *node) expose(of *kept) {
 		until = c.Until
 		refusal = n.refuse(of, Decision{Reason: CircuitOpen, RetryAt: until}, c.High)
 	}
+	if refusal != nil {
+		refusal.holds = until
+	}
 	n.refusal.Store(refusal)
-	n.until.Store(int64(until))
 	n.word.Store(wordOf(c))
 }
 
@@ -138,7 +144,7 @@ func (n *node) refuse(of *kept, d Decision, now Instant) *Refusal {
 	c := &n.c
 	r := &Refusal{Layer: of.Layer, Breaker: of.Name, Scope: Scope(n.key), Key: n.key, State: c.State, Version: c.Version,
 		Reason: d.Reason, Cause: c.Reason, Detail: c.Detail, RetryAt: d.RetryAt, Since: c.Since, Until: c.Until,
-		Fallback: of.Fallback, Rule: &of.Rule, Facts: c.Facts(&of.Rule, now), rank: of.rank,
+		Fallback: of.Fallback, Rule: &of.Rule, Facts: c.Facts(&of.Rule, now),
 		binds: of.Rule.Mode == enforce || d.Reason == ForceOpened}
 	if c.Override != nil {
 		r.Override = *c.Override

@@ -135,7 +135,7 @@ func (g *Registry) hand(n *node, ev Event, now Instant) (*node, Decision, []Chan
 	}
 	ev.Draw = g.opts.Draw()
 	d, changes := n.apply(g, &ev, now, nil)
-	n.mu.Unlock()
+	n.unlock()
 	if opened(changes) {
 		changes = g.rollUp(n, now, changes)
 	}
@@ -152,19 +152,19 @@ func (g *Registry) Tick(now Instant) []Change {
 		awake = append(awake, n)
 	}
 	g.emit.Unlock()
-	slices.SortFunc(awake, func(a, b *node) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(awake, byKey)
 	ev := Event{Kind: Tick}
 	if g.opts.Shared {
 		ev.Kind = Settle
 	}
 	var changes []Change
 	for _, n := range awake {
-		n.mu.Lock()
+		n.lock()
 		if n.word.Load()&wordDead == 0 {
 			ev.Draw = g.opts.Draw()
 			_, changes = n.apply(g, &ev, now, changes)
 		}
-		n.mu.Unlock()
+		n.unlock()
 	}
 	return changes
 }
@@ -192,12 +192,12 @@ func (g *Registry) List(all bool, now Instant) []Listing {
 	g.mu.RUnlock()
 	out := make([]Listing, 0, 16)
 	for _, n := range nodes {
-		n.mu.Lock()
+		n.lock()
 		of := n.of.Load()
 		if all || !n.c.Idle(&of.Rule, now) {
 			out = append(out, n.list(of, now))
 		}
-		n.mu.Unlock()
+		n.unlock()
 	}
 	slices.SortFunc(out, func(a, b Listing) int { return cmp.Compare(a.Key, b.Key) })
 	return out
@@ -211,8 +211,8 @@ func (g *Registry) Show(key string, now Instant) (Listing, error) {
 	if n == nil {
 		return Listing{}, fmt.Errorf("circuit %s: %w", Scope(key), ErrUnknownCircuit)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.lock()
+	defer n.unlock()
 	return n.list(n.of.Load(), now), nil
 }
 

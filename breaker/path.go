@@ -159,8 +159,8 @@ func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
 		}
 		calm = false
 		r := n.refusal.Load()
-		if end := Instant(n.until.Load()); r != nil && now < end {
-			until = min(until, end)
+		if r != nil && now < r.holds {
+			until = min(until, r.holds)
 		} else {
 			steady = false
 			d, fresh := p.peek(n, ask, now)
@@ -198,8 +198,8 @@ func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
 
 // peek asks one circuit without changing it.
 func (p *Path) peek(n *node, ask *Ask, now Instant) (Decision, *Refusal) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.lock()
+	defer n.unlock()
 	of := n.of.Load()
 	ev := p.question(n, of, Peek, ask)
 	_, d, _ := Step(&of.Rule, n.c, ev, now)
@@ -249,33 +249,54 @@ type LeaseNeed struct {
 	Key   string
 	Rule  *Rule
 	Event Event
+	place uint64 // its bit on the path
+}
+
+// Answer takes the store's decision into the ticket: the lease is held, or the
+// circuit needed none after all, or it only observes and would have refused.
+func (t *Ticket) Answer(n LeaseNeed, d Decision) {
+	switch {
+	case d.Lease.Token != 0 && d.Lease.Token == t.Token:
+		t.Held |= n.place
+	case !d.Would:
+		t.Shadow |= n.place
+		t.Need &^= n.place
+	default:
+		t.Need &^= n.place
+	}
 }
 
 // Leases lists what the ticket needs, in the order of the layers, and gives the
-// ticket its token. After the store granted all of them, call [Path.Leased].
+// ticket its token. Give the store's decisions to [Ticket.Answer] once they are
+// durable.
 func (p *Path) Leases(t *Ticket, ask Ask) []LeaseNeed {
 	var out []LeaseNeed
-	for i, n := range p.needed(t) {
-		n.mu.Lock()
-		of := n.of.Load()
-		ev := p.question(n, of, Admit, &ask)
-		n.mu.Unlock()
+	for _, x := range p.needed(t) {
+		x.n.lock()
+		of := x.n.of.Load()
+		ev := p.question(x.n, of, Admit, &ask)
+		x.n.unlock()
 		ev.Token = t.Token
-		out = append(out, LeaseNeed{Key: n.key, Rule: &of.Rule, Event: ev})
-		_ = i
+		out = append(out, LeaseNeed{Key: x.n.key, Rule: &of.Rule, Event: ev, place: x.place})
 	}
 	return out
 }
 
-// Leased marks the ticket's needs as granted.
+// Leased marks every need of the ticket as granted: Answer for all of them.
 func (p *Path) Leased(t *Ticket) { t.Held |= t.Need }
 
-// needed are the circuits whose lease is missing, and gives the ticket a token.
-func (p *Path) needed(t *Ticket) []*node {
-	var out []*node
+// A placed is a circuit with its bit on the path.
+type placed struct {
+	n     *node
+	place uint64
+}
+
+// needed are the circuits whose lease is missing; the ticket gets a token.
+func (p *Path) needed(t *Ticket) []placed {
+	var out []placed
 	for m := t.Need &^ t.Held; m != 0; m &= m - 1 {
 		if n := p.reg.alive(p.nodes[bits.TrailingZeros64(m)]); n != nil {
-			out = append(out, n)
+			out = append(out, placed{n, m & -m})
 		}
 	}
 	if t.Token == 0 && len(out) > 0 {
@@ -287,63 +308,51 @@ func (p *Path) needed(t *Ticket) []*node {
 // Lease takes the needed leases in this process: all of them or none, and when
 // none, every circuit is as it was. It is for use without a store.
 func (p *Path) Lease(t *Ticket, ask Ask, now Instant) ([]Change, *Denial) {
-	nodes := p.needed(t)
-	if len(nodes) == 0 {
-		return nil, nil
-	}
-	locks := slices.Clone(nodes)
-	slices.SortFunc(locks, func(a, b *node) int { return int(int64(a.id) - int64(b.id)) })
-	for _, n := range locks {
-		n.mu.Lock()
+	want := p.needed(t)
+	locks := slices.Clone(want)
+	slices.SortFunc(locks, func(a, b placed) int { return byKey(a.n, b.n) })
+	for _, x := range locks {
+		x.n.lock()
 	}
 	defer func() {
-		for _, n := range locks {
-			n.mu.Unlock()
+		for _, x := range locks {
+			x.n.unlock()
 		}
 	}()
 	type result struct {
 		c Circuit
+		d Decision
 		t Transitions
 	}
-	after := make([]result, len(nodes))
+	after := make([]result, len(want))
 	var no, would []Refusal
-	for i, n := range nodes {
-		of := n.of.Load()
-		ev := p.question(n, of, Admit, &ask)
+	for i, x := range want {
+		of, a := x.n.of.Load(), &after[i]
+		ev := p.question(x.n, of, Admit, &ask)
 		ev.Token = t.Token
-		var d Decision
-		after[i].c, d, after[i].t = Step(&of.Rule, n.c, ev, now)
-		if d.Would {
+		a.c, a.d, a.t = Step(&of.Rule, x.n.c, ev, now)
+		if a.d.Would {
 			continue
 		}
-		if r := n.refuse(of, d, now); r.binds {
+		if r := x.n.refuse(of, a.d, now); r.binds {
 			no = append(no, *r)
 		} else {
 			would = append(would, *r)
-			t.Shadow |= t.Need & p.bit(n)
-			t.Need &^= p.bit(n)
 		}
 	}
 	if len(no) > 0 {
 		return nil, &Denial{Refusal: no[0], All: no, Would: would}
 	}
 	var changes []Change
-	for i, n := range nodes {
-		n.c = after[i].c
-		if after[i].t.N > 0 {
-			changes = n.publish(p.reg, n.of.Load(), &after[i].t, changes)
+	for i, x := range want {
+		a := &after[i]
+		x.n.c = a.c
+		if a.t.N > 0 {
+			changes = x.n.publish(p.reg, x.n.of.Load(), &a.t, changes)
 		}
+		t.Answer(LeaseNeed{place: x.place}, a.d)
 	}
-	t.Held |= t.Need
 	return changes, nil
 }
 
-// bit is the place of a circuit on the path.
-func (p *Path) bit(n *node) uint64 {
-	for i, m := range p.nodes {
-		if m == n || m.key == n.key {
-			return 1 << i
-		}
-	}
-	return 0
-}
+func byKey(a, b *node) int { return strings.Compare(a.key, b.key) }

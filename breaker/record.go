@@ -37,66 +37,90 @@ type Touched struct {
 type Recorded struct {
 	Changes []Change // nil when nothing changed
 	Errs    []error  // one for each feed that could not count
-	touched touches
+
+	feeds []taxonomy.Feed // as given; Touched reads them
+	base  Event           // the event under way; what it shares with the others stays
+	token uint64          // of the leases held
+	until Instant         // Renew: the call's deadline
+	now   Instant
+	n     int
+	few   [12]touch // kept in place, so that an ordinary call allocates nothing
+	more  []touch
 }
 
-// touches keeps the first few in place, so that an ordinary call allocates
-// nothing.
-type touches struct {
-	n    int
-	few  [8]Touch
-	more []Touch
+// touch is a Touched in short: what differs from Recorded.base.
+type touch struct {
+	node    *node
+	version uint64
+	draw    PPM
+	feed    int16 // -1: no feed spoke
+	kind    EventKind
+	outcome Kind
+	fate    Fate
+	flags   uint8
 }
 
-// A Touch is a Touched in short.
-type Touch struct {
-	node *node
-	rule *Rule
-	ev   shortEvent
-	fate Fate
-}
+const (
+	touchHeld   = 1 << iota // the call held a lease here
+	touchShadow             // the circuit would have refused the call
+)
 
-// shortEvent is what differs between the events of one call.
-type shortEvent struct {
-	kind     EventKind
-	outcome  Kind
-	class    taxonomy.Class
-	shadow   bool
-	draw     PPM
-	version  uint64
-	token    uint64
-	until    Instant
-	detail   string
-	released bool
-}
-
-func (s *shortEvent) event() Event {
-	return Event{Kind: s.kind, Outcome: s.outcome, Class: s.class, Shadow: s.shadow, Draw: s.draw, Version: s.version,
-		Token: s.token, Until: s.until, Detail: s.detail}
-}
-
-func (t *touches) add(x Touch) {
-	if t.n < len(t.few) {
-		t.few[t.n] = x
-	} else {
-		t.more = append(t.more, x)
+// event is the whole event behind a touch. It is written over base, so that
+// the common case copies nothing.
+func (r *Recorded) event(x *touch) *Event {
+	ev := &r.base
+	ev.Kind, ev.Outcome, ev.Version, ev.Draw = x.kind, x.outcome, x.version, x.draw
+	ev.Shadow = x.flags&touchShadow != 0
+	ev.Token = 0
+	if x.flags&touchHeld != 0 {
+		ev.Token = r.token
 	}
-	t.n++
-}
-
-func (t *touches) at(i int) *Touch {
-	if i < len(t.few) {
-		return &t.few[i]
+	ev.Detail, ev.Until = "", r.until
+	if x.feed >= 0 {
+		f := &r.feeds[x.feed]
+		ev.Detail = f.Reason
+		if x.kind == RetryAfter {
+			ev.Until = r.now.Add(waiting(f.UntilMS))
+		}
 	}
-	return &t.more[i-len(t.few)]
+	return ev
 }
 
-// Touched lists the circuits that the call reached and what it did there.
+// waiting is a feed's until_ms as a duration that cannot wrap.
+func waiting(ms int64) time.Duration {
+	return time.Duration(min(ms, int64(longest/time.Millisecond))) * time.Millisecond
+}
+
+// next is the place of the next touch, to be written in full.
+func (r *Recorded) next() *touch {
+	r.n++
+	if r.n <= len(r.few) {
+		return &r.few[r.n-1]
+	}
+	r.more = append(r.more, touch{})
+	return &r.more[len(r.more)-1]
+}
+
+// drop takes the latest touch back.
+func (r *Recorded) drop() {
+	r.n--
+	if k := len(r.more); k > 0 {
+		r.more = r.more[:k-1]
+	}
+}
+
+// Touched lists the circuits that the call reached and what it did there. Read
+// it before the feeds that were recorded are changed.
 func (r *Recorded) Touched() []Touched {
-	out := make([]Touched, r.touched.n)
+	out := make([]Touched, r.n)
 	for i := range out {
-		x := r.touched.at(i)
-		out[i] = Touched{Key: x.node.key, Rule: x.rule, Event: x.ev.event(), Fate: x.fate}
+		x := r.few[:]
+		at := i
+		if i >= len(r.few) {
+			x, at = r.more, i-len(r.few)
+		}
+		t := &x[at]
+		out[i] = Touched{Key: t.node.key, Rule: &t.node.of.Load().Rule, Event: *r.event(t), Fate: t.fate}
 	}
 	return out
 }
@@ -104,13 +128,9 @@ func (r *Recorded) Touched() []Touched {
 // Err joins the feeds' errors.
 func (r *Recorded) Err() error { return errors.Join(r.Errs...) }
 
-// told is what the feeds say to one circuit of the path. The zero value:
-// nothing.
-type told struct {
-	said   bool
-	signal taxonomy.Signal
-	feed   uint16
-}
+// told is what the feeds say to one circuit of the path: the place of the feed
+// that stands, plus one. Zero is nothing.
+type told uint16
 
 // maxFeeds is the most feeds of one call that are read: far more than the
 // levels of any policy.
@@ -120,18 +140,33 @@ const maxFeeds = 1 << 10
 // counts at its level and every wider one; a failure, an open_now and an
 // exclusion only at the level named. Leases that no feed spoke to come back as
 // probes that proved nothing.
-func (p *Path) Record(t Ticket, feeds []taxonomy.Feed, res Result, now Instant) Recorded {
-	var out Recorded
-	var say [maxPath]told
-	var spoken uint64
-	for i := range feeds[:min(len(feeds), maxFeeds)] {
-		spoken |= p.assign(feeds, i, &say, &out)
-	}
-	for m := spoken | t.Held; m != 0; m &= m - 1 {
-		at := bits.TrailingZeros64(m)
-		p.tell(&t, at, say[at], feeds, &res, now, &out)
-	}
+func (p *Path) Record(t Ticket, feeds []taxonomy.Feed, res Result, now Instant) (out Recorded) {
+	p.RecordInto(&out, &t, feeds, res, now)
 	return out
+}
+
+// RecordInto is Record with the answer written over an earlier one, so that it
+// costs no memory.
+func (p *Path) RecordInto(out *Recorded, t *Ticket, feeds []taxonomy.Feed, res Result, now Instant) {
+	feeds = feeds[:min(len(feeds), maxFeeds)]
+	out.reset(now)
+	out.feeds, out.token = feeds, t.Token
+	out.base.Class = res.Class
+	var say [maxPath]told
+	reached := t.Held
+	for i := range feeds {
+		reached |= p.assign(feeds, i, &say, out)
+	}
+	for m := reached; m != 0; m &= m - 1 {
+		at := bits.TrailingZeros64(m)
+		p.tell(t, at, say[at], &res, out)
+	}
+}
+
+// reset forgets an earlier answer.
+func (r *Recorded) reset(now Instant) {
+	r.Changes, r.Errs, r.more = nil, nil, nil
+	r.n, r.now, r.until = 0, now, 0
 }
 
 // assign writes one feed down at the circuits it reaches and returns their bits.
@@ -154,16 +189,16 @@ func (p *Path) assign(feeds []taxonomy.Feed, i int, say *[maxPath]told, out *Rec
 	}
 	for j := level; j >= lowest; j-- {
 		at := s.at[j]
-		x := &say[at]
-		if x.said && x.signal != f.Signal {
-			if !together(x.signal, f.Signal) {
-				out.Errs = append(out.Errs, fmt.Errorf("record %s: %s at level %q: %w", k.Name, min(x.signal, f.Signal), k.Scope[j], ErrContradiction))
+		if x := say[at]; x != 0 && feeds[x-1].Signal != f.Signal {
+			other := feeds[x-1].Signal
+			if !together(other, f.Signal) {
+				out.Errs = append(out.Errs, fmt.Errorf("record %s: %s at level %q: %w", k.Name, min(other, f.Signal), k.Scope[j], ErrContradiction))
 			}
-			if f.Signal < x.signal { // the more careful one stands
+			if f.Signal < other { // the more careful one stands
 				continue
 			}
 		}
-		*x = told{said: true, signal: f.Signal, feed: uint16(i)}
+		say[at] = told(i + 1)
 		reached |= 1 << at
 	}
 	return reached
@@ -194,39 +229,58 @@ func (c *config) breakerOf(f *taxonomy.Feed) (*kept, error) {
 }
 
 // tell applies what was said to one circuit.
-func (p *Path) tell(t *Ticket, at int, x told, feeds []taxonomy.Feed, res *Result, now Instant, out *Recorded) {
-	n := p.reg.lock(p.nodes[at], now)
-	if n == nil {
-		return // its breaker is no more
+func (p *Path) tell(t *Ticket, at int, x told, res *Result, out *Recorded) {
+	n := p.nodes[at]
+	do := out.next()
+	do.node, do.feed, do.draw, do.flags = n, int16(x)-1, 0, 0
+	do.kind, do.outcome = Outcome, Excluded
+	if x != 0 {
+		do.kind, do.outcome = n.of.Load().judge(&out.feeds[x-1], res)
 	}
-	of := n.of.Load()
-	s := shortEvent{kind: Outcome, class: res.Class, shadow: t.Shadow>>at&1 == 1, version: n.version(t.Sequence)}
-	if t.Held>>at&1 == 1 {
-		s.token = t.Token
-	}
-	if x.said {
-		f := &feeds[x.feed]
-		s.detail = f.Reason
-		s.kind, s.outcome = of.judge(f, res)
-		if s.kind == RetryAfter {
-			s.until = now.Add(time.Duration(f.UntilMS) * time.Millisecond)
+	if do.kind == Outcome && do.outcome == OK && (t.Held|t.Shadow)>>at&1 == 0 {
+		if version, ok := n.countBeside(t.Sequence, out.now); ok {
+			do.version, do.fate = version, Counted
+			return
 		}
 	}
-	if s.kind != Outcome || s.outcome >= Slow || n.c.State != Closed {
-		s.draw = p.reg.opts.Draw() // only what may open needs one
-	} else if n.c.Window.Sum.Failed+n.c.Window.Sum.Unknown+n.c.Window.Sum.Slow > 0 {
-		s.draw = p.reg.opts.Draw()
+	n.lock()
+	if n.word.Load()&wordDead != 0 {
+		n.unlock()
+		if n = p.reg.lock(n, out.now); n == nil {
+			out.drop() // its breaker is no more
+			return
+		}
+		do.node = n
 	}
-	ev := s.event()
+	of := n.of.Load()
+	do.version = n.version(t.Sequence)
+	if t.Held>>at&1 == 1 {
+		do.flags |= touchHeld
+	}
+	if t.Shadow>>at&1 == 1 {
+		do.flags |= touchShadow
+	}
+	if do.kind != Outcome || do.outcome != OK || !n.c.quiet() {
+		do.draw = p.reg.opts.Draw() // only what may open a circuit needs one
+	}
 	var d Decision
+	moved := step(&of.Rule, &n.c, out.event(do), out.now, &d)
+	do.fate = d.Fate
+	if moved == nil {
+		n.unlock()
+		return
+	}
 	before := len(out.Changes)
-	d, out.Changes = n.apply(p.reg, &ev, now, out.Changes)
-	n.mu.Unlock()
-	out.touched.add(Touch{node: n, rule: &of.Rule, ev: s, fate: d.Fate})
+	out.Changes = n.publish(p.reg, of, moved, out.Changes)
+	n.unlock()
 	if opened(out.Changes[before:]) {
-		out.Changes = p.reg.rollUp(n, now, out.Changes)
+		out.Changes = p.reg.rollUp(n, out.now, out.Changes)
 	}
 }
+
+// quiet reports that one more success cannot open the circuit: it is closed and
+// nothing speaks against it.
+func (c *Circuit) quiet() bool { return c.State == Closed && c.clean() }
 
 // judge turns a feed into what the circuit is told.
 func (k *kept) judge(f *taxonomy.Feed, res *Result) (EventKind, Kind) {
@@ -261,11 +315,11 @@ func (k *kept) judge(f *taxonomy.Feed, res *Result) (EventKind, Kind) {
 // nil means that its breaker is no more.
 func (g *Registry) lock(n *node, now Instant) *node {
 	for {
-		n.mu.Lock()
+		n.lock()
 		if n.word.Load()&wordDead == 0 {
 			return n
 		}
-		n.mu.Unlock()
+		n.unlock()
 		g.mu.Lock()
 		k := g.conf.Load().byName[n.of.Load().Name]
 		if k == nil || !slices.Equal(k.Scope, n.of.Load().Scope) {
@@ -284,7 +338,7 @@ func (g *Registry) lock(n *node, now Instant) *node {
 // version is the circuit's version as a call saw it that was admitted at seq:
 // today's, unless the state changed since. n.mu is held.
 func (n *node) version(seq uint64) uint64 {
-	if seq < n.seq {
+	if seq < n.seq.Load() {
 		return n.c.Version - 1
 	}
 	return n.c.Version
@@ -301,20 +355,20 @@ func (p *Path) Renew(t Ticket, deadline, now Instant) Recorded {
 	return p.each(t, Event{Kind: Renew, Until: deadline}, now)
 }
 
-func (p *Path) each(t Ticket, ev Event, now Instant) Recorded {
-	var out Recorded
+func (p *Path) each(t Ticket, ev Event, now Instant) (out Recorded) {
+	out.now, out.token = now, t.Token
+	out.until = ev.Until
 	for m := t.Held; m != 0; m &= m - 1 {
 		n := p.reg.lock(p.nodes[bits.TrailingZeros64(m)], now)
 		if n == nil {
 			continue
 		}
-		ev.Token, ev.Draw = t.Token, p.reg.opts.Draw()
+		do := out.next()
+		*do = touch{node: n, version: n.c.Version, draw: p.reg.opts.Draw(), feed: -1, kind: ev.Kind, flags: touchHeld}
 		var d Decision
-		d, out.Changes = n.apply(p.reg, &ev, now, out.Changes)
-		of := n.of.Load()
-		n.mu.Unlock()
-		out.touched.add(Touch{node: n, rule: &of.Rule, fate: d.Fate,
-			ev: shortEvent{kind: ev.Kind, token: ev.Token, until: ev.Until, draw: ev.Draw}})
+		d, out.Changes = n.apply(p.reg, out.event(do), now, out.Changes)
+		n.unlock()
+		do.fate = d.Fate
 	}
 	return out
 }
@@ -351,9 +405,9 @@ func (g *Registry) rollUp(n *node, now Instant, changes []Change) []Change {
 		before := len(changes)
 		ev := Event{Kind: HardSignal, Reason: ByRollup, Unbound: true, Draw: g.opts.Draw(),
 			Detail: fmt.Sprintf("%d of %d active circuits are open", open, active)}
-		p.mu.Lock()
+		p.lock()
 		_, changes = p.apply(g, &ev, now, changes)
-		p.mu.Unlock()
+		p.unlock()
 		if len(changes) == before {
 			return changes
 		}
@@ -365,10 +419,13 @@ func (g *Registry) rollUp(n *node, now Instant, changes []Change) []Change {
 // use: open, or with an outcome in their window.
 func (g *Registry) census(p *node, now Instant) (open, active uint32) {
 	g.mu.RLock()
-	kids := slices.Clone(p.kids)
+	var kids []*node
+	if p.kids != nil {
+		kids = slices.Clone(*p.kids)
+	}
 	g.mu.RUnlock()
 	for _, n := range kids {
-		n.mu.Lock()
+		n.lock()
 		r := &n.of.Load().Rule
 		switch {
 		case n.c.State == Open:
@@ -377,7 +434,7 @@ func (g *Registry) census(p *node, now Instant) (open, active uint32) {
 		case n.c.State != Closed || n.c.Window.At(&r.Window, now).Sum != Tally{}:
 			active++
 		}
-		n.mu.Unlock()
+		n.unlock()
 	}
 	return open, active
 }

@@ -53,7 +53,6 @@ type Registry struct {
 	nodes map[string]*node
 	paths map[string]*Path
 
-	planted uint64 // nodes ever made; their ids
 	// The highest figures of evicted circuits: one that comes again starts
 	// there, so that neither its version nor its sequence ever falls.
 	floorVersion, floorSeq uint64
@@ -186,11 +185,11 @@ func (g *Registry) Swap(settings []Setting, now Instant) (Swapped, error) {
 		} else {
 			out.Cleared++
 		}
-		n.mu.Lock()
+		n.lock()
 		n.of.Store(k)
 		_, out.Changes = n.apply(g, &Event{Kind: RuleSwap, Old: &old.Rule}, now, out.Changes)
 		n.expose(k)
-		n.mu.Unlock()
+		n.unlock()
 	}
 	g.conf.Store(conf)
 	clear(g.paths)
@@ -253,14 +252,19 @@ func (g *Registry) node(k *kept, key string, parent *node, now Instant) (n *node
 
 // plant adds a new circuit. g.mu is held.
 func (g *Registry) plant(k *kept, key string, parent *node) *node {
-	n := &node{key: key, parent: parent, id: g.planted, seq: g.floorSeq}
-	g.planted++
+	n := &node{key: key, parent: parent}
+	n.seq.Store(g.floorSeq)
 	n.c.Version = g.floorVersion
+	n.word.Store(wordOf(&n.c))
+	n.beside.Store(shut)
 	n.of.Store(k)
 	g.nodes[key] = n
 	k.nodes = append(k.nodes, n)
 	if parent != nil {
-		parent.kids = append(parent.kids, n)
+		if parent.kids == nil {
+			parent.kids = new([]*node)
+		}
+		*parent.kids = append(*parent.kids, n)
 	}
 	return n
 }
@@ -275,16 +279,16 @@ func (g *Registry) evict(k *kept, now Instant) bool {
 			k.hand = 0
 		}
 		n := k.nodes[k.hand]
-		if n == k.full || len(n.kids) > 0 || n.word.Load()&busy != 0 || !n.mu.TryLock() {
+		if n == k.full || n.kids != nil && len(*n.kids) > 0 || n.word.Load()&busy != 0 || !n.tryLock() {
 			continue // a circuit with narrower ones stays as long as they do
 		}
 		idle := n.c.Idle(&k.Rule, now)
 		if idle {
 			n.word.Store(n.word.Load() | wordDead)
 			g.floorVersion = max(g.floorVersion, n.c.Version)
-			g.floorSeq = max(g.floorSeq, n.seq)
+			g.floorSeq = max(g.floorSeq, n.seq.Load())
 		}
-		n.mu.Unlock()
+		n.unlock()
 		if !idle {
 			continue
 		}
@@ -293,9 +297,9 @@ func (g *Registry) evict(k *kept, now Instant) bool {
 		k.nodes[last] = nil
 		k.nodes = k.nodes[:last]
 		delete(g.nodes, n.key)
-		if p := n.parent; p != nil {
-			if i := slices.Index(p.kids, n); i >= 0 {
-				p.kids = slices.Delete(p.kids, i, i+1)
+		if p := n.parent; p != nil && p.kids != nil {
+			if i := slices.Index(*p.kids, n); i >= 0 {
+				*p.kids = slices.Delete(*p.kids, i, i+1)
 			}
 		}
 		return true
@@ -305,9 +309,9 @@ func (g *Registry) evict(k *kept, now Instant) bool {
 
 // bury takes a circuit out of use for good. g.mu is held.
 func (g *Registry) bury(n *node) {
-	n.mu.Lock()
+	n.lock()
 	n.word.Store(n.word.Load() | wordDead)
-	n.mu.Unlock()
+	n.unlock()
 	g.emit.Lock()
 	delete(g.awake, n)
 	g.emit.Unlock()

@@ -295,6 +295,19 @@ func (c *Cooldown) longest() time.Duration {
 	return max(c.Max+c.Jitter.of(c.Max), c.RetryAfterMax)
 }
 
+// waits is the longest that Circuit.Until can lie ahead in a state.
+func (r *Rule) waits(s State) time.Duration {
+	switch s {
+	case Open:
+		return r.Cooldown.longest()
+	case HalfOpen:
+		return r.Probe.Gap
+	case Ramping:
+		return r.Ramp.Every
+	}
+	return 0
+}
+
 func name(names []string, v uint8) string {
 	if int(v) >= len(names) {
 		return "invalid"

@@ -20,7 +20,7 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 	if n = g.lock(n, now); n == nil {
 		return false, nil, fmt.Errorf("install: %w", ErrUnknownCircuit)
 	}
-	defer n.mu.Unlock()
+	defer n.unlock()
 	of := n.of.Load()
 	was := n.c
 	if c.Version < was.Version || c.Version == was.Version && c.State.severity() < was.State.severity() {
@@ -43,7 +43,7 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 			Version: c.Version, Override: c.forced(), Facts: c.Facts(&of.Rule, now)}
 		changes = n.publish(g, of, &t, nil)
 		if c.Version != was.Version {
-			n.seq = g.seq.Load() // calls admitted before are of an older generation
+			n.seq.Store(g.seq.Load()) // calls admitted before are of an older generation
 		}
 	} else {
 		n.expose(of)
@@ -61,8 +61,8 @@ func (g *Registry) Circuit(key string) (c Circuit, ok bool) {
 	if n == nil {
 		return Circuit{}, false
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.lock()
+	defer n.unlock()
 	return n.c, true
 }
 
@@ -90,10 +90,10 @@ func (g *Registry) Snapshot(now Instant, at time.Time) []byte {
 		if n == nil {
 			continue
 		}
-		n.mu.Lock()
+		n.lock()
 		idle := n.c.Idle(&n.of.Load().Rule, now)
 		c := n.c
-		n.mu.Unlock()
+		n.unlock()
 		if idle {
 			continue
 		}

@@ -11,20 +11,24 @@ const enforce = taxonomy.ModeEnforce
 // lies over the machine (overrides when a call asks, the mode when the answer
 // leaves).
 func Step(r *Rule, c Circuit, ev Event, now Instant) (Circuit, Decision, Transitions) {
-	var t Transitions
 	before := c
-	d := step(r, &c, &ev, now, &t)
-	if ev.Kind == Peek {
+	var d Decision
+	t := step(r, &c, &ev, now, &d)
+	switch {
+	case ev.Kind == Peek:
 		return before, d, Transitions{}
+	case t == nil:
+		return c, d, Transitions{}
 	}
-	return c, d, t
+	return c, d, *t
 }
 
-// step is Step on a pointer: the registry calls it under a circuit's lock.
-func step(r *Rule, c *Circuit, ev *Event, now Instant, t *Transitions) Decision {
+// step is Step on a pointer: the registry calls it under a circuit's lock. The
+// transitions are nil when there are none, which is nearly always.
+func step(r *Rule, c *Circuit, ev *Event, now Instant, d *Decision) *Transitions {
 	now = max(now, c.High) // a clock that runs backwards stands still
 	c.High = now
-	m := machine{r: r, c: c, ev: ev, now: now, t: t}
+	m := machine{r: r, c: c, ev: ev, now: now, d: d}
 	if ev.Kind != Restore { // reading a circuit is not living through the time since
 		m.settle()
 	}
@@ -50,7 +54,7 @@ func step(r *Rule, c *Circuit, ev *Event, now Instant, t *Transitions) Decision 
 	case Restore:
 		m.restore()
 	}
-	return m.d
+	return m.t
 }
 
 // machine is one step under way.
@@ -59,8 +63,8 @@ type machine struct {
 	c   *Circuit
 	ev  *Event
 	now Instant
+	d   *Decision
 	t   *Transitions
-	d   Decision
 }
 
 // settle makes the changes that time alone has decided, whatever the event.
@@ -87,7 +91,7 @@ func (m *machine) expireLeases() {
 		if l.Token == 0 || m.now < l.Until {
 			continue
 		}
-		c.GapUntil = max(c.GapUntil, l.Until.Add(p.Gap))
+		c.Until = max(c.Until, l.Until.Add(p.Gap))
 		*l = Lease{}
 		add(&c.Lost, 1)
 		c.LostRow = inc(c.LostRow)
@@ -102,14 +106,14 @@ func (m *machine) expireLeases() {
 // that nobody tried.
 func (m *machine) climb() {
 	c, r := m.c, &m.r.Ramp
-	if m.now < c.StepAt.Add(r.Every) || c.RampOK < r.MinSuccesses {
+	if m.now < c.Until || c.RampOK < r.MinSuccesses {
 		return
 	}
 	if c.Step+1 >= r.steps() {
 		m.enter(Closed, ByRampPassed)
 		return
 	}
-	c.Step, c.StepAt, c.RampOK = c.Step+1, m.now, 0
+	c.Step, c.Until, c.RampOK = c.Step+1, m.now.Add(r.Every), 0
 }
 
 // admit answers whether one call may go.
@@ -134,7 +138,7 @@ func (m *machine) admit() {
 		if m.ev.Draw < m.r.Ramp.Steps[c.Step] {
 			m.allow()
 		} else {
-			m.refuse(RampShare, c.StepAt.Add(m.r.Ramp.Every))
+			m.refuse(RampShare, c.Until)
 		}
 	}
 	if m.r.Mode != enforce {
@@ -182,8 +186,8 @@ func (m *machine) lease() {
 	case c.live() >= p.Budget:
 		m.refuse(ProbeBusy, c.firstEnd())
 		return
-	case m.now < c.GapUntil:
-		m.refuse(ProbeGap, c.GapUntil)
+	case m.now < c.Until:
+		m.refuse(ProbeGap, c.Until)
 		return
 	}
 	m.allow()
@@ -299,6 +303,9 @@ func (m *machine) judge() {
 
 // tripped names the limit that the circuit's counts have reached.
 func (r *Rule) tripped(c *Circuit) Reason {
+	if c.clean() {
+		return NoReason
+	}
 	t := &r.Trip
 	if row := r.consecutive(c.State); row > 0 && c.Row >= row {
 		return ByConsecutive
@@ -320,6 +327,12 @@ func (r *Rule) tripped(c *Circuit) Reason {
 	return NoReason
 }
 
+// clean reports that nothing counted speaks against the circuit.
+func (c *Circuit) clean() bool {
+	s := &c.Window.Sum
+	return s.Failed|s.Unknown|s.Slow|c.Row == 0
+}
+
 // sample counts what the ratios are taken of. An UNKNOWN with a limit of its
 // own is neither a success nor a failure, so it is not in the denominator.
 func (r *Rule) sample(t Tally) (samples, failures uint64) {
@@ -336,7 +349,7 @@ func (m *machine) probed() {
 	if m.ev.Outcome == Excluded {
 		// It proved nothing. The gap keeps a stream of such probes from going
 		// on without end.
-		c.GapUntil = max(c.GapUntil, m.now.Add(p.Gap))
+		c.Until = max(c.Until, m.now.Add(p.Gap))
 		m.exclude()
 		return
 	}
@@ -489,12 +502,15 @@ func (m *machine) swap() {
 		return
 	case Open:
 		c.Until = min(c.Until, c.Since.Add(r.Cooldown.longest()))
+	case HalfOpen:
+		c.Until = min(c.Until, m.now.Add(r.Probe.Gap))
 	case Ramping:
 		if r.Ramp.steps() == 0 {
 			m.enter(Closed, ByRuleSwap)
 			return
 		}
 		c.Step = min(c.Step, r.Ramp.steps()-1)
+		c.Until = min(c.Until, m.now.Add(r.Ramp.Every))
 	}
 	m.d.Fate = Applied
 	m.note(ByRuleSwap, c.Until, m.ev.Detail, m.ev.By)
@@ -514,8 +530,6 @@ func (m *machine) tick() {
 // so that a clock that jumped between writing and reading parks nothing.
 func (m *machine) restore() {
 	c, r := m.c, m.r
-	c.Until = min(c.Until, m.now.Add(r.Cooldown.longest()))
-	c.GapUntil = min(c.GapUntil, m.now.Add(r.Probe.Gap))
 	for i := range c.Leases {
 		c.Leases[i].Until = min(c.Leases[i].Until, m.now.Add(r.Probe.Lease))
 	}
@@ -525,8 +539,8 @@ func (m *machine) restore() {
 			return
 		}
 		c.Step = min(c.Step, r.Ramp.steps()-1)
-		c.StepAt = min(c.StepAt, m.now)
 	}
+	c.Until = min(c.Until, m.now.Add(r.waits(c.State)))
 	c.Seen &= r.Probe.Evidence
 }
 
@@ -558,14 +572,14 @@ func (m *machine) enter(to State, why Reason) *Transition {
 	c.Version++
 	c.Leases = [MaxProbes]Lease{}
 	c.ProbeOK, c.LostRow, c.Seen = 0, 0, 0
-	c.Until, c.GapUntil, c.StepAt, c.Step, c.RampOK = 0, 0, 0, 0, 0
+	c.Until, c.Step, c.RampOK = 0, 0, 0
 	switch to {
 	case Open: // the window stands still and shows what opened it
 		if from == Closed {
 			c.Lost = 0
 		}
 	case Ramping:
-		c.StepAt = m.now
+		c.Until = m.now.Add(m.r.Ramp.Every)
 		c.Window, c.Row = Window{}, 0
 	case HalfOpen:
 		c.Window, c.Row = Window{}, 0
@@ -580,6 +594,9 @@ func (m *machine) enter(to State, why Reason) *Transition {
 // note writes one transition with the figures as they stand.
 func (m *machine) note(why Reason, until Instant, detail, by string) *Transition {
 	c := m.c
+	if m.t == nil {
+		m.t = new(Transitions)
+	}
 	t := &m.t.List[min(m.t.N, MaxTransitions-1)]
 	m.t.N = min(m.t.N+1, MaxTransitions)
 	*t = Transition{From: c.State, To: c.State, Reason: why, Detail: detail, By: by, At: m.now, Until: until,

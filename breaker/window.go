@@ -67,16 +67,27 @@ type Window struct {
 // count adds n outcomes of one kind.
 func (w *Window) count(r *WindowRule, k Kind, n uint32, now Instant) {
 	w.roll(r, now)
-	n = min(n, full/2)
-	for w.Sum.Total()+uint64(n) > full {
-		w.halve()
-	}
 	if r.Kind == CountWindow {
 		w.countBySize(r, k, n)
 		return
 	}
+	w.add(k, n)
+}
+
+// add counts into the current bucket.
+func (w *Window) add(k Kind, n uint32) {
+	n = min(n, full/2)
+	for w.Sum.Total()+uint64(n) > full {
+		w.halve()
+	}
 	w.Ring[w.Pos].add(k, n)
 	w.Sum.add(k, n)
+}
+
+// bucketEnd is when the current bucket of a time window ends.
+func (w *Window) bucketEnd(r *WindowRule) Instant {
+	n := time.Duration(r.Buckets)
+	return w.Start.Add((r.Length + n - 1) / n) // the first instant at which age*n >= Length
 }
 
 // countBySize fills the current bucket and goes on to the next when it is full.
@@ -90,8 +101,7 @@ func (w *Window) countBySize(r *WindowRule, k Kind, n uint32) {
 			continue
 		}
 		part := min(n, room-have)
-		w.Ring[w.Pos].add(k, part)
-		w.Sum.add(k, part)
+		w.add(k, part)
 		n -= part
 	}
 }
