@@ -47,7 +47,8 @@ func TestFindsBrokenStores(t *testing.T) {
 			func(t *testing.T) state.Store { return broken[name].make(memory.New(memory.Options{})) },
 			statetest.WithClock(func(t *testing.T, now func() time.Time) state.Store {
 				return broken[name].make(memory.New(memory.Options{Now: now}))
-			}))
+			}),
+			statetest.WithPatience(2*time.Second))
 		return
 	}
 	for name, b := range broken {

@@ -64,12 +64,12 @@ func (s *suite) budgets(t *testing.T) {
 	t.Run("idempotent by id", func(t *testing.T) {
 		st := s.open(t)
 		at := now(t, st)
-		r := reservation("a", at, line("acc", 100, 60))
+		r := reservation("a", at, line("acc", 1000, 60))
 		must[state.Grant](t)(st.Reserve(ctx(t), r))
 		r.Expires = r.Expires.Add(time.Second) // computed anew by the repeat
 		must[state.Grant](t)(st.Reserve(ctx(t), r))
 		equal(t, usage(t, st, "acc").Reserved, tokens(60), "reserved after the repeat")
-		_, err := st.Reserve(ctx(t), reservation("a", at, line("acc", 100, 61)))
+		_, err := st.Reserve(ctx(t), reservation("a", at, line("acc", 1000, 61)))
 		is(t, err, state.ErrConflict, "another reservation under the id")
 		ok(t, st.SettleGrant(ctx(t), "a", tokens(5)))
 		ok(t, st.SettleGrant(ctx(t), "a", tokens(5)))

@@ -153,7 +153,7 @@ func (s *suite) watch(t *testing.T) {
 		must[state.Doc](t)(st.Update(ctx(t), "brk/a", put("count", false)))
 		must[state.Doc](t)(st.Update(ctx(t), "ovr/a", put("elsewhere", true)))
 		want := must[state.Doc](t)(st.Update(ctx(t), "brk/b", put("open", true)))
-		got := nextChange(t, events)
+		got := s.nextChange(t, events)
 		if got.Key != "brk/b" || got.Rev != want.Rev || string(got.Data) != "open" {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
@@ -183,7 +183,7 @@ func (s *suite) watch(t *testing.T) {
 		}
 		told := 0
 		for len(newest) > 0 {
-			d := nextChange(t, events)
+			d := s.nextChange(t, events)
 			if told++; d.Rev == newest[d.Key] {
 				delete(newest, d.Key)
 			}
@@ -212,9 +212,9 @@ func (s *suite) watch(t *testing.T) {
 }
 
 // nextChange skips beats.
-func nextChange(t *testing.T, events <-chan state.Event) state.Doc {
+func (s *suite) nextChange(t *testing.T, events <-chan state.Event) state.Doc {
 	t.Helper()
-	patience := time.After(30 * time.Second) // only a store that lost the event waits so long
+	patience := time.After(s.patience)
 	for {
 		select {
 		case e, open := <-events:
@@ -224,7 +224,7 @@ func nextChange(t *testing.T, events <-chan state.Event) state.Doc {
 			if !e.Beat {
 				return e.Doc
 			}
-		case <-patience:
+		case <-patience: // only a store that lost the event waits so long
 			t.Fatal("the change was never told")
 		}
 	}

@@ -30,7 +30,7 @@ func (s *suite) dispatch(t *testing.T) {
 		for i, d := range docs {
 			equal(t, d.Rev, out.Docs[i].Rev, "version of the lease")
 			equal(t, string(d.Data), string(out.Docs[i].Data), "data of the lease")
-			equal(t, nextChange(t, events).Key, d.Key, "lease that was announced")
+			equal(t, s.nextChange(t, events).Key, d.Key, "lease that was announced")
 		}
 		same(t, must[state.Intent](t)(st.Intent(ctx(t), "a")), in)
 		equal(t, usage(t, st, "acc").Reserved, tokens(60), "reserved")

@@ -27,6 +27,7 @@ type suite struct {
 	openAt    func(t *testing.T, now func() time.Time) state.Store
 	address   func(t *testing.T) string
 	processes Opener
+	patience  time.Duration
 }
 
 // An Opener opens the store at an address: a path, a connection string.
@@ -47,6 +48,10 @@ func WithProcesses(address func(t *testing.T) string, open Opener) Option {
 	return func(s *suite) { s.address, s.processes = address, open }
 }
 
+// WithPatience is how long Run waits for an event before it calls it lost; 30 s
+// where it is not given, so that a busy machine fails nothing.
+func WithPatience(d time.Duration) Option { return func(s *suite) { s.patience = d } }
+
 // Long reports whether the long campaigns were asked for.
 func Long() bool { return os.Getenv("FUSEBOX_LONG") != "" }
 
@@ -61,7 +66,7 @@ func times(n, long int) int {
 // Run tests a store. open returns a new, empty one, and closes it when the
 // test ends.
 func Run(t *testing.T, open func(t *testing.T) state.Store, options ...Option) {
-	s := &suite{open: open}
+	s := &suite{open: open, patience: 30 * time.Second}
 	for _, o := range options {
 		o(s)
 	}
