@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +28,7 @@ var broken = map[string]struct {
 	"stale load":          {"linear/documents", func(s *memory.Store) state.Store { return &staleLoad{Store: s} }},
 	"version restarts":    {"circuits", func(s *memory.Store) state.Store { return &restarting{Store: s} }},
 	"torn dispatch":       {"dispatch", func(s *memory.Store) state.Store { return &tornDispatch{s} }},
-	"check, then reserve": {"parallel", func(s *memory.Store) state.Store { return &racyBudget{s} }},
+	"check, then reserve": {"parallel", func(s *memory.Store) state.Store { return &racyBudget{Store: s} }},
 	"reserves twice":      {"budgets", func(s *memory.Store) state.Store { return &reservesTwice{Store: s} }},
 	"settles twice":       {"intents", func(s *memory.Store) state.Store { return &settlesTwice{s} }},
 	"condemns everybody":  {"intents", func(s *memory.Store) state.Store { return &condemnsAll{s} }},
@@ -77,7 +79,8 @@ func (s *lostUpdate) Update(ctx context.Context, key string, f func(state.Doc) (
 		return state.Doc{}, err
 	}
 	data, mode := f(docs[0])
-	time.Sleep(time.Microsecond)
+	runtime.Gosched()
+	time.Sleep(50 * time.Microsecond)
 	return s.Store.Update(ctx, key, func(state.Doc) ([]byte, bool) { return data, mode })
 }
 
@@ -158,8 +161,12 @@ func (s *tornDispatch) Dispatch(ctx context.Context, d state.Dispatch) (state.Di
 	return s.Store.Dispatch(ctx, d)
 }
 
-// racyBudget looks whether there is room, and then takes it.
-type racyBudget struct{ *memory.Store }
+// racyBudget looks whether there is room, and then takes it. Between the two
+// it waits a moment for others to look too.
+type racyBudget struct {
+	*memory.Store
+	looked atomic.Int64
+}
 
 func (s *racyBudget) Reserve(ctx context.Context, r state.Reservation) (state.Grant, error) {
 	var names []string
@@ -175,7 +182,10 @@ func (s *racyBudget) Reserve(ctx context.Context, r state.Reservation) (state.Gr
 			return state.Grant{}, err
 		}
 	}
-	time.Sleep(time.Microsecond)
+	n := s.looked.Add(1)
+	for begin := time.Now(); s.looked.Load() < n+3 && time.Since(begin) < 20*time.Millisecond; {
+		runtime.Gosched()
+	}
 	r.Lines = append([]state.Line(nil), r.Lines...)
 	for i := range r.Lines {
 		r.Lines[i].Limit = state.Amounts{}
