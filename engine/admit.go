@@ -127,6 +127,9 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	if rej := p.progress(ctx); rej != nil {
 		return rej, false
 	}
+	if rej := p.unresolved(ctx); rej != nil {
+		return rej, false
+	}
 	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
 	if !p.path.Current() {
 		return nil, true
@@ -212,6 +215,57 @@ func authorityScope(op *taxonomy.Operation) string {
 	return "authority:" + op.Agent + "/" + op.Tool + "/" + op.ActionClass
 }
 
+// unresolved refuses a write that was sent before and whose outcome nobody
+// knows, whatever road it comes by and whatever a policy observes or enforces
+// (SPEC R-CALL-3). Only reconciliation, an effect that may be repeated, or a
+// person's approval of this very request lets it go again.
+func (p *Permit) unresolved(ctx context.Context) *Rejection {
+	if p.op.Effect.Repeatable() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.e.parts.StoreWait)
+	defer cancel()
+	for in, err := range p.e.parts.Store.Find(ctx, state.IntentQuery{RequestID: p.op.RequestID, Tenant: p.op.Tenant}) {
+		if err != nil {
+			p.e.meter.StoreError("intents", err)
+			return p.unavailable("state_unavailable", err)
+		}
+		if in.State == state.Settled && in.Result.Outcome != taxonomy.Succeeded {
+			continue
+		}
+		if in.State == state.Unsettled && p.replayApproved(ctx) {
+			continue
+		}
+		return p.repeated(in)
+	}
+	return nil
+}
+
+// repeated is the rejection of a request that was sent already.
+func (p *Permit) repeated(in state.Intent) *Rejection {
+	rej := &Rejection{Layer: taxonomy.LayerTool, Breaker: "ambiguity", Scope: in.Action, Class: taxonomy.AmbiguousWrite,
+		Reason: "outcome_unknown", Reasons: []string{"intent " + in.ID}, Next: "reconcile", Decision: taxonomy.DecideApproval}
+	switch in.State {
+	case state.InFlight:
+		rej.Reason, rej.Next, rej.Decision = "in_flight", "wait", taxonomy.DecideReject
+	case state.Settled:
+		rej.Reason, rej.Next, rej.Decision = "already_applied", "stop", taxonomy.DecideReject
+	}
+	return rej
+}
+
+// replayApproved reports whether a person allowed this very request to be sent
+// again although its outcome is unknown.
+func (p *Permit) replayApproved(ctx context.Context) bool {
+	found, err := p.e.parts.Store.Approved(ctx, p.op.Tenant, p.op.RequestID)
+	if err != nil || len(found) == 0 {
+		return false
+	}
+	p.approval = pick(found)
+	p.op.PriorUnknown = true
+	return true
+}
+
 // approvals are the live ones for this request, its action and its class.
 func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxonomy.Approval, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
@@ -261,8 +315,9 @@ func pick(as []taxonomy.Approval) string {
 }
 
 // blocked asks policy what to do while circuits refuse. "proceed" is honoured
-// only for a read-only step that does not dispatch to what is blocked: one
-// where nothing but its workflow or its semantic circuit says no.
+// only for a read-only step that does not dispatch to what is blocked: a step of
+// the workflow itself, or one where nothing but its workflow or its semantic
+// circuit says no. A loop, a budget and an authority circuit stop local steps too.
 func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
 	in := &taxonomy.AdmissionInput{Operation: &p.op}
 	local := p.op.Effect == taxonomy.ReadOnly
@@ -271,7 +326,7 @@ func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
 		c := &d.All[i]
 		in.Blocked = append(in.Blocked, taxonomy.BlockedCircuit{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope,
 			State: c.State.String(), Reason: c.Reason.String(), RetryInMS: max(c.RetryAt.Sub(now).Milliseconds(), 0)})
-		local = local && (c.Layer == taxonomy.LayerWorkflow && c.Breaker != "loop" || c.Layer == taxonomy.LayerSemantic)
+		local = local && p.staysLocal(c)
 	}
 	answer := p.policy.Rules.Admission(ctx, in)
 	if answer.Action == taxonomy.ActionProceed && local {
@@ -284,11 +339,26 @@ func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
 	}
 	switch {
 	case answer.Action == taxonomy.ActionRequireApproval:
-		rej.Decision, rej.Next = taxonomy.DecideApproval, "ask"
+		rej.Decision = taxonomy.DecideApproval
+		if rej.Next != "reconcile" { // looking it up comes before asking for leave
+			rej.Next = "ask"
+		}
 	case answer.Action == taxonomy.ActionQueue && answer.ExpiresIn > 0:
 		rej.Decision, rej.Next, rej.ExpiresIn = taxonomy.DecideQueue, "queue", answer.ExpiresIn
 	}
 	return rej
+}
+
+func (p *Permit) staysLocal(c *breaker.Refusal) bool {
+	switch c.Layer {
+	case taxonomy.LayerAuthority, taxonomy.LayerBudget:
+		return false
+	case taxonomy.LayerWorkflow:
+		return c.Breaker != "loop"
+	case taxonomy.LayerSemantic:
+		return true
+	}
+	return p.op.Kind == "workflow"
 }
 
 // denied is the rejection by one circuit.

@@ -45,6 +45,7 @@ type loop struct {
 	send  Send
 	start time.Time
 
+	declared int64 // the caller's own deadline; the loop works with the nearest one
 	budget   *ExecutionBudget
 	profile  RetryProfile
 	attempts int  // that passed admission and were sent
@@ -100,6 +101,7 @@ func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 
 // ownBudget finds the caller's execution budget or makes this call's own.
 func (l *loop) ownBudget(ctx context.Context, op *taxonomy.Operation) (context.Context, context.CancelFunc) {
+	l.declared = op.Deadline
 	deadline := l.start.Add(l.profile.Deadline)
 	if d, ok := ctx.Deadline(); ok {
 		// The context counts on the machine's clock; only its distance is ours.
@@ -199,6 +201,7 @@ func (l *loop) exhausted(op taxonomy.Operation, reason string, last Result) (Res
 
 func (l *loop) end(res Result, err error) (Result, error) {
 	res.Attempts = l.attempts
+	res.Operation.Deadline = l.declared
 	if rej, ok := errors.AsType[*Rejection](err); ok {
 		res.Rejection = rej
 		res.Verdict = l.rejected(rej)

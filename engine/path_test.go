@@ -364,3 +364,34 @@ func TestOverrideEndsByItself(t *testing.T) {
 		t.Fatalf("after the override's end: %v", err)
 	}
 }
+
+// R-CALL-3: an UNKNOWN write does not go out again by another road either: the
+// same request, admitted anew, needs reconciliation or a person's approval.
+func TestUnknownRequestIsRefusedOnEveryRoad(t *testing.T) {
+	h := enginetest.New(t, func(p *engine.Parts) {
+		for i := range p.Policy.Breakers { // even where nothing but the engine's own rule is left
+			p.Policy.Breakers[i].Rule.Mode = taxonomy.ModeObserve
+		}
+	})
+	remote := enginetest.NewRemote(enginetest.Broken("reset").Committed())
+	_, _ = h.Do(t.Context(), enginetest.Write("w1"), remote.Send)
+	for _, origin := range []taxonomy.Origin{taxonomy.OriginFirst, taxonomy.OriginRetry, taxonomy.OriginQueue, taxonomy.OriginReplay, taxonomy.OriginSubagent} {
+		op := enginetest.Write("w1")
+		op.Origin, op.Attempt = origin, 2
+		_, err := h.Do(t.Context(), op, remote.Send)
+		if rej, rejected := errors.AsType[*engine.Rejection](err); !rejected || rej.Reason != "outcome_unknown" || rej.Next != "reconcile" {
+			t.Errorf("%s: %v", origin, err)
+		}
+	}
+	err := h.Store.Grant(t.Context(), taxonomy.Approval{ID: "a1", By: "ann", Scope: "w1", Tenant: "acme", Until: h.Clock.Now().Add(time.Hour), SingleUse: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote.Then(enginetest.HTTP(201, `{}`))
+	if _, err := h.Do(t.Context(), enginetest.Write("w1"), remote.Send); err != nil {
+		t.Errorf("with an approval: %v", err)
+	}
+	if remote.Reached() != 2 {
+		t.Errorf("reached %d times", remote.Reached())
+	}
+}

@@ -59,9 +59,10 @@ func (e *Engine) StopRun(ctx context.Context, run, reason string) error {
 }
 
 // resultHash tells whether two answers of one run are the same, without
-// keeping either. It stays in memory and in the run's state, never in receipts.
-func (e *Engine) resultHash(op *taxonomy.Operation, obs *taxonomy.Observation) string {
-	if op.RunID == "" || obs.Response == nil {
+// keeping either. Errors are compared by their reason, because their words
+// change. It stays in memory and in the run's state, never in receipts.
+func resultHash(op *taxonomy.Operation, v taxonomy.Verdict, obs *taxonomy.Observation) string {
+	if op.RunID == "" || v.Outcome != taxonomy.Succeeded || obs.Response == nil {
 		return ""
 	}
 	h := sha256.New()

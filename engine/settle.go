@@ -147,7 +147,7 @@ func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.
 	}
 	errs = errors.Join(errs, p.settleGrant(ctx, p.used(obs)))
 	errs = errors.Join(errs, e.runs.add(ctx, p.op.RunID, taxonomy.Call{
-		Name: p.op.Name, ArgsHash: p.op.ArgsFP, Outcome: v.Outcome, Error: v.Reason, ResultHash: e.resultHash(&p.op, obs), Declared: p.declared(),
+		Name: p.op.Name, ArgsHash: p.op.ArgsFP, Outcome: v.Outcome, Error: v.Reason, ResultHash: resultHash(&p.op, v, obs), Declared: p.declared(),
 	}))
 	if errs != nil {
 		e.meter.StoreError("settle", errs)

@@ -33,6 +33,7 @@ import (
 //	override provider:acme-ai/-/large forced_open 60s
 //	deny payment | allow payment             an authority rule for an action class
 //	stop run-1 'credential revoked'
+//	enqueue | withdraw | drain               keep the refused call, unwant it, one round of the queue
 //
 //	want outcome UNKNOWN ambiguous_write     of the latest call
 //	want rejected circuit_open               the latest call was refused, and why

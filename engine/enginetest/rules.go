@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine"
@@ -32,7 +33,7 @@ func (r *Rules) Admission(_ context.Context, in *taxonomy.AdmissionInput) taxono
 	if r.OnAdmission != nil {
 		return r.OnAdmission(in)
 	}
-	return taxonomy.AdmissionAnswer{Action: taxonomy.ActionReject, Reason: "blocked"}
+	return plainAdmission(in)
 }
 
 func (r *Rules) Route(_ context.Context, in *taxonomy.RouteInput) taxonomy.RouteAnswer {
@@ -51,6 +52,27 @@ func (r *Rules) Fallback(_ context.Context, in *taxonomy.FallbackInput) taxonomy
 		order = append(order, taxonomy.Choice{ID: c.ID, Reason: "declared"})
 	}
 	return taxonomy.FallbackAnswer{Order: order}
+}
+
+// plainAdmission lets local steps go on, keeps important work, and refuses the
+// rest.
+func plainAdmission(in *taxonomy.AdmissionInput) taxonomy.AdmissionAnswer {
+	op := in.Operation
+	for _, c := range in.Blocked {
+		if c.Breaker == "loop" || c.Layer == taxonomy.LayerAuthority {
+			return taxonomy.AdmissionAnswer{Reason: "stopped"}
+		}
+		if c.Breaker == "ambiguity" && op.Effect.Writes() {
+			return taxonomy.AdmissionAnswer{Action: taxonomy.ActionRequireApproval, Reason: "unknown_mutation"}
+		}
+	}
+	switch {
+	case op.Kind == "workflow" && op.Effect == taxonomy.ReadOnly:
+		return taxonomy.AdmissionAnswer{Action: taxonomy.ActionProceed, Reason: "local_step"}
+	case op.Priority >= 5:
+		return taxonomy.AdmissionAnswer{Action: taxonomy.ActionQueue, Reason: "important_work_waits", ExpiresIn: 15 * time.Minute}
+	}
+	return taxonomy.AdmissionAnswer{Reason: "low_priority"}
 }
 
 // plainRoute feeds the layer that a class belongs to.

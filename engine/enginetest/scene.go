@@ -34,15 +34,16 @@ type Scene struct {
 	// Lose makes the store fail until it comes back.
 	Lose func(gone bool)
 
-	ctx     context.Context
-	ops     map[string]taxonomy.Operation
-	remote  *Remote
-	permits map[string]*engine.Permit
-	last    engine.Result
-	lastErr error
-	slept   time.Duration
-	request string
-	calls   int
+	ctx       context.Context
+	ops       map[string]taxonomy.Operation
+	remote    *Remote
+	permits   map[string]*engine.Permit
+	last      engine.Result
+	lastErr   error
+	slept     time.Duration
+	request   string
+	calls     int
+	withdrawn bool
 }
 
 // Scene makes a scene of a house with the plain rules.
@@ -80,7 +81,8 @@ func init() { // a map literal would refer to itself through want
 		"admit": (*Scene).admit, "mark": (*Scene).mark, "settle": (*Scene).settle, "abandon": (*Scene).abandon,
 		"advance": (*Scene).advance, "step": (*Scene).step, "tick": (*Scene).tick, "fault": (*Scene).fault,
 		"clear": (*Scene).clear, "store": (*Scene).store, "restart": (*Scene).restart, "reconcile": (*Scene).reconcile,
-		"override": (*Scene).override, "deny": (*Scene).deny, "allow": (*Scene).allow, "stop": (*Scene).stop, "want": (*Scene).want,
+		"override": (*Scene).override, "enqueue": (*Scene).enqueue, "drain": (*Scene).drain, "withdraw": (*Scene).withdraw,
+		"deny": (*Scene).deny, "allow": (*Scene).allow, "stop": (*Scene).stop, "want": (*Scene).want,
 	}
 }
 
@@ -317,6 +319,31 @@ func (s *Scene) deny(_ *testing.T, w []string) error  { s.Deny(w[0]); return nil
 func (s *Scene) allow(_ *testing.T, w []string) error { s.Allow(w[0]); return nil }
 
 func (s *Scene) stop(_ *testing.T, w []string) error { return s.Engine.StopRun(s.ctx, w[0], w[1]) }
+
+// enqueue keeps the latest call, which was answered with queue.
+func (s *Scene) enqueue(*testing.T, []string) error {
+	rej, ok := errors.AsType[*engine.Rejection](s.lastErr)
+	if !ok {
+		return errors.New("the latest call was not refused")
+	}
+	_, err := s.Engine.Enqueue(s.ctx, s.last.Operation, nil, rej)
+	return err
+}
+
+// withdraw makes the user want no queued work any more.
+func (s *Scene) withdraw(*testing.T, []string) error { s.withdrawn = true; return nil }
+
+// drain lets waiting items go, one round.
+func (s *Scene) drain(*testing.T, []string) error {
+	_, err := s.Engine.Drain(s.ctx, "case", func(_ context.Context, it state.Item) (taxonomy.Operation, engine.Send, error) {
+		if s.withdrawn {
+			return taxonomy.Operation{}, nil, engine.ErrWithdrawn
+		}
+		op, err := taxonomy.ParseOperation(it.Operation)
+		return op, s.remote.Send, err
+	})
+	return err
+}
 
 // raw shows a value in a failure.
 func raw(v any) string {

@@ -165,16 +165,20 @@ func (s *Scene) intents(w []string) (got, wanted string, err error) {
 }
 
 func (s *Scene) queue(w []string) (got, wanted string, err error) {
-	n := 0
+	n, all := 0, []string{}
 	for it, err := range s.Store.Items(s.ctx, state.ItemQuery{}) {
 		if err != nil {
 			return "", "", err
 		}
+		all = append(all, it.ID+" "+it.State.String()+" "+it.Reason)
 		if it.State.String() == w[1] {
 			n++
 		}
 	}
-	return strconv.Itoa(n), w[2], nil
+	if got = strconv.Itoa(n); got != w[2] {
+		got += " of " + raw(all)
+	}
+	return got, w[2], nil
 }
 
 // receipts are those of the latest call in order, or how many of a kind there
