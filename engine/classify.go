@@ -21,9 +21,16 @@ type moduleFault struct {
 	err    error
 }
 
-// classify asks the chain of classifiers, then the table; whatever answered,
-// the floor is applied, and the retry advice is made once, after it.
-func (e *Engine) classify(ctx context.Context, p *Policy, obs *taxonomy.Observation) judged {
+// Judge says what an observation means under this policy, and who said so: the
+// chain of classifiers, then the table; whatever answered, the floor is
+// applied, and the retry advice is made once, after it. refused names what the
+// floor refused of a module's answer.
+func (p *Policy) Judge(ctx context.Context, obs *taxonomy.Observation) (v taxonomy.Verdict, by Identity, refused string) {
+	j := p.judge(ctx, obs)
+	return j.verdict, j.by, j.refused
+}
+
+func (p *Policy) judge(ctx context.Context, obs *taxonomy.Observation) judged {
 	builtin := p.Table.Classify(obs)
 	j := judged{verdict: builtin}
 	for _, c := range p.Classifiers {
@@ -33,7 +40,6 @@ func (e *Engine) classify(ctx context.Context, p *Policy, obs *taxonomy.Observat
 		v, ok, err := c.Classify(ctx, obs, builtin)
 		if err != nil {
 			j.failed = append(j.failed, moduleFault{c.Identity(), err})
-			e.meter.ModuleFault(c.Identity().Name, err)
 			continue
 		}
 		if ok {
@@ -43,6 +49,15 @@ func (e *Engine) classify(ctx context.Context, p *Policy, obs *taxonomy.Observat
 	}
 	j.verdict, j.refused = taxonomy.Floor(&obs.Operation, obs, builtin, j.verdict)
 	j.verdict = taxonomy.Advise(&obs.Operation, obs, j.verdict)
+	return j
+}
+
+// classify judges for the path, which also counts the modules that failed.
+func (e *Engine) classify(ctx context.Context, p *Policy, obs *taxonomy.Observation) judged {
+	j := p.judge(ctx, obs)
+	for _, f := range j.failed {
+		e.meter.ModuleFault(f.module.Name, f.err)
+	}
 	return j
 }
 

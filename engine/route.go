@@ -2,40 +2,109 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
+// Feeds says which layers a verdict feeds under this policy, with the readable
+// scope of each. Where the rules cannot be evaluated the evaluation says so,
+// and only what no policy may lose is fed.
+func (p *Policy) Feeds(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) ([]receipts.Feed, taxonomy.Evaluation) {
+	feeds, ev := p.route(ctx, v, obs, 0)
+	out := make([]receipts.Feed, 0, len(feeds))
+	for _, f := range feeds {
+		key, _ := p.key(&obs.Operation, f)
+		out = append(out, receipts.Feed{Layer: f.Layer, Breaker: f.Breaker, Level: f.Level, Scope: breaker.Scope(key), Signal: f.Signal, Reason: f.Reason})
+	}
+	return out, ev
+}
+
 // route asks policy which layers the outcome feeds.
-func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) ([]taxonomy.Feed, taxonomy.Evaluation) {
-	start := p.e.clock.Mono()
+func (p *Policy) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation, repeats int64) ([]taxonomy.Feed, taxonomy.Evaluation) {
+	op := &obs.Operation
 	in := &taxonomy.RouteInput{
-		Operation: &p.op, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, Attempt: p.op.Attempt,
-		Repeats: p.repeats, RetryAfterMS: v.RetryAfter.Milliseconds(), ElapsedMS: obs.ElapsedMS,
+		Operation: op, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, Attempt: op.Attempt,
+		Repeats: repeats, RetryAfterMS: v.RetryAfter.Milliseconds(), ElapsedMS: obs.ElapsedMS,
 	}
 	if obs.Response != nil {
 		in.HTTPStatus = int64(obs.Response.Status)
 	}
-	if p.uncounted {
-		return nil, taxonomy.Evaluation{}
-	}
-	answer := p.policy.Rules.Route(ctx, in)
-	p.e.meter.Stage("route", time.Duration(p.e.clock.Mono()-start))
+	answer := p.Rules.Route(ctx, in)
 	if answer.Evaluation.Error != "" {
-		return p.routeByDefault(v), answer.Evaluation
+		return routeByDefault(op, v), answer.Evaluation
 	}
-	return answer.Feeds, answer.Evaluation
+	feeds := slices.DeleteFunc(slices.Clone(answer.Feeds), func(f taxonomy.Feed) bool { return p.nobodys(op, f) })
+	return feeds, answer.Evaluation
+}
+
+// nobodys reports whether a feed names a circuit none of whose parts the
+// operation has: calls without a run must not share one loop circuit.
+func (p *Policy) nobodys(op *taxonomy.Operation, f taxonomy.Feed) bool {
+	s := p.setting(f)
+	if s == nil {
+		return false // recording says what is wrong with it
+	}
+	for _, field := range s.Scope {
+		part, _ := taxonomy.PartNamed(field)
+		if part != nil && part(op) != "" {
+			return false
+		}
+		if field == f.Level {
+			break
+		}
+	}
+	return true
+}
+
+// setting is the breaker that a feed speaks to: the one it names, or the only
+// one of its layer.
+func (p *Policy) setting(f taxonomy.Feed) *breaker.Setting {
+	var only *breaker.Setting
+	for i := range p.Breakers {
+		b := &p.Breakers[i]
+		if b.Layer != f.Layer || f.Breaker != "" && f.Breaker != b.Name {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = b
+	}
+	return only
+}
+
+// key is the key of the circuit that a feed names.
+func (p *Policy) key(op *taxonomy.Operation, f taxonomy.Feed) (string, bool) {
+	s := p.setting(f)
+	if s == nil {
+		return "", false
+	}
+	return s.Key(op, f.Level)
 }
 
 // routeByDefault is what happens when the routing rules cannot be evaluated:
 // the one feed that no policy may lose is the ambiguity of a write, which
 // closes its action until it is reconciled. Everything else is left uncounted,
 // and the receipt says so.
-func (p *Permit) routeByDefault(v taxonomy.Verdict) []taxonomy.Feed {
-	if v.Outcome == taxonomy.Unknown && p.op.Effect.Writes() {
+func routeByDefault(op *taxonomy.Operation, v taxonomy.Verdict) []taxonomy.Feed {
+	if v.Outcome == taxonomy.Unknown && op.Effect.Writes() {
 		return []taxonomy.Feed{{Layer: taxonomy.LayerTool, Breaker: "ambiguity", Level: "tenant",
 			Signal: taxonomy.SignalFailure, Reason: "routing_unavailable"}}
 	}
 	return nil
+}
+
+// route is the permit's own question; the outcome of a read that nobody
+// reported on feeds nothing.
+func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) ([]taxonomy.Feed, taxonomy.Evaluation) {
+	if p.uncounted {
+		return nil, taxonomy.Evaluation{}
+	}
+	start := p.e.clock.Mono()
+	defer func() { p.e.meter.Stage("route", time.Duration(p.e.clock.Mono()-start)) }()
+	return p.policy.route(ctx, v, obs, p.repeats)
 }

@@ -166,6 +166,20 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 
 func (s *Store) clock() time.Time { return s.now().Round(0).UTC() }
 
+// Commits says how well this process shared its transactions since it opened
+// the store.
+type Commits struct {
+	Operations int64 // that were committed, those that wrote nothing included
+	All        int64 // transactions
+	Durable    int64 // transactions that waited for the disk: one sync each, and one or two more at each checkpoint
+}
+
+// Commits reads the counters.
+func (s *Store) Commits() Commits {
+	c := &s.writer.counts
+	return Commits{Operations: c.ops.Load(), All: c.commits.Load(), Durable: c.durable.Load()}
+}
+
 // Path is where the file lies.
 func (s *Store) Path() string { return s.path }
 

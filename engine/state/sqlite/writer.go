@@ -32,7 +32,7 @@ type writer struct {
 	counts counts
 }
 
-// counts says how well commits are shared; benchmarks read it.
+// counts says how well commits are shared.
 type counts struct{ ops, commits, durable atomic.Int64 }
 
 // op is one caller's part of a transaction. run may run more than once, and
