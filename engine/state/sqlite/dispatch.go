@@ -43,10 +43,12 @@ func (t *tx) dispatch(d state.Dispatch) (out state.Dispatched, err error) {
 		out.Grant = state.Grant{ID: d.Reservation.ID, Lines: d.Reservation.Lines}
 	}
 	if d.Intent != nil {
-		if old, found, err := t.intent(d.Intent.ID); err != nil || found {
-			if err == nil {
-				err = t.repeated(old, d, &out)
-			}
+		var there int // cheaper than reading an intent that is hardly ever there
+		found, err := t.row("SELECT 1 FROM intent WHERE id = ?", []any{d.Intent.ID}, &there)
+		if err == nil && found {
+			err = t.repeated(d, &out)
+		}
+		if err != nil || found {
 			return out, err
 		}
 	}
@@ -58,7 +60,11 @@ func (t *tx) dispatch(d state.Dispatch) (out state.Dispatched, err error) {
 }
 
 // repeated answers the same dispatch again after a lost reply.
-func (t *tx) repeated(old state.Intent, d state.Dispatch, out *state.Dispatched) error {
+func (t *tx) repeated(d state.Dispatch, out *state.Dispatched) error {
+	old, _, err := t.intent(d.Intent.ID)
+	if err != nil {
+		return err
+	}
 	if old.State != state.InFlight || !old.SameDispatch(*d.Intent) {
 		return fmt.Errorf("dispatch intent %s: %w: it is there already, as %s", old.ID, state.ErrConflict, old.State)
 	}

@@ -71,9 +71,27 @@ func (c *child) audit() error {
 			}
 		}
 	}
+	mark("gang")
+	for _, err := range together(gangWriters, func(w int) error {
+		for i := range auditEach {
+			in := intent(fmt.Sprint("gang-", w, "-", i), time.Now())
+			if _, err := c.st.Dispatch(context.Background(), state.Dispatch{Intent: &in}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}) {
+		if err != nil {
+			return fmt.Errorf("gang: %w", err)
+		}
+	}
 	mark("end")
 	return nil
 }
+
+// gangWriters write at once: DESIGN section 7 allows them one sync for sixteen
+// intents.
+const gangWriters = 64
 
 // mark leaves a trace that strace shows between the syncs.
 func mark(name string) { os.Stat("/statetest-mark/" + name) }
@@ -108,7 +126,11 @@ func Audit(t *testing.T, address string) {
 			t.Errorf("%d times %s: %d syncs, where none was promised", auditEach, a.name, n)
 		}
 	}
-	t.Logf("syncs for %d operations each (strace): %s", auditEach, strings.TrimSuffix(report, ", "))
+	if intents := gangWriters * auditEach; syncs["gang"]*16 > intents || syncs["gang"] == 0 {
+		t.Errorf("%d intents of %d writers at once: %d syncs, want at most one for 16", intents, gangWriters, syncs["gang"])
+	}
+	report += fmt.Sprintf("and %d for %d intents of %d writers at once", syncs["gang"], gangWriters*auditEach, gangWriters)
+	t.Logf("syncs for %d operations each (strace): %s", auditEach, report)
 }
 
 var markOrSync = regexp.MustCompile(`/statetest-mark/([^"]*)"|\b(?:fsync|fdatasync)\((\d+)`)
