@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-const hash = `"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"`
+const someHash = `"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"`
 
 func TestConfigRefusesWithPlaceAndAdvice(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
@@ -39,7 +39,7 @@ func TestConfigRefusesWithPlaceAndAdvice(t *testing.T) {
 			`fusebox.toml:6: upstream[1].name is "a" a second time`},
 		{"role", "[[operator]]\nname = 'ann'\nrole = 'boss'", `fusebox.toml:3: operator.role "boss" is not a role; write one of "viewer", "operator", "approver" or "admin"`},
 		{"no token", "[[operator]]\nname = 'ann'", `fusebox.toml:1: operator[0].token is missing`},
-		{"no tenant", "[[client]]\nname = 'bot'\ntoken = " + hash, `fusebox.toml:1: client[0].tenant is missing`},
+		{"no tenant", "[[client]]\nname = 'bot'\ntoken = " + someHash, `fusebox.toml:1: client[0].tenant is missing`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := ParseConfig("fusebox.toml", []byte(tt.text))
@@ -100,11 +100,11 @@ idle_timeout = "30s"
 [[client]]
 name = "bot"
 tenant = "acme"
-token = ` + hash + `
+token = ` + someHash + `
 [[operator]]
 name = "ann"
 role = "admin"
-token = ` + hash + "\n"
+token = ` + someHash + "\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,25 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fusebox-dev/fusebox/engine"
+)
+
+// ErrServed says that a data directory that was asked for with
+// [Parts.Exclusive] has its server already.
+var ErrServed = errors.New("is used by another fusebox serve")
+
+// LoadPolicy reads and compiles the policy that a configuration names, exactly
+// as Open does, and starts nothing: for tools that check a policy or judge by
+// it. The caller ends it with its Close.
+func LoadPolicy(ctx context.Context, config Config, parts Parts) (*engine.Policy, error) {
+	parts.complete()
+	c := &Client{config: config, parts: parts}
+	l, err := c.load(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.policy, nil
+}

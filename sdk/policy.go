@@ -1,0 +1,265 @@
+package sdk
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/policies"
+	"github.com/fusebox-dev/fusebox/rego"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+	"github.com/fusebox-dev/fusebox/taxonomy/builtin"
+)
+
+// Version is the stamp of a bundle under this build: the bundle itself, the
+// builtins it may use, the document schemas and the built-in table. The same
+// policy has the same stamp wherever it was loaded from.
+func Version(b *policies.Bundle) taxonomy.PolicyVersion {
+	return b.Digest(
+		policies.Line("capabilities", rego.CapabilitiesDigest(nil)),
+		policies.Line("schemas", rego.SchemasDigest()),
+		policies.Line("table", sha256.Sum256([]byte(builtin.Default().Digest()))),
+	)
+}
+
+// A loaded policy is a bundle that was compiled: what the engine is given, and
+// what people ask about it.
+type loaded struct {
+	bundle   *policies.Bundle
+	snapshot *rego.Snapshot
+	policy   *engine.Policy
+	modules  []*module
+	warnings []string
+}
+
+// compile turns a bundle into one engine.Policy under one version: Rego into a
+// snapshot, modules through the sandbox, settings into the engine's terms.
+// Modules that prev holds unchanged are shared with it. Nothing of a bundle
+// that fails to compile takes effect.
+func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, keepInput bool) (*loaded, error) {
+	version := Version(b)
+	s := b.Settings
+	files := rego.Files{Data: b.Data, Roots: b.Roots}
+	for _, f := range b.Rego {
+		files.Modules = append(files.Modules, rego.Module{Path: f.Path, Source: f.Bytes})
+	}
+	snapshot, err := rego.Compile(ctx, &files, rego.Options{Version: version, KeepInput: keepInput, Breakers: regoBreakers(s)})
+	if err != nil {
+		return nil, fmt.Errorf("load policy %s: %w", b.Source, err)
+	}
+	l := &loaded{bundle: b, snapshot: snapshot}
+	if l.modules, err = openModules(ctx, b, prev); err != nil {
+		return nil, fmt.Errorf("load policy %s: %w", b.Source, err)
+	}
+	for _, w := range snapshot.Warnings() {
+		l.warnings = append(l.warnings, w.String())
+	}
+	l.policy = &engine.Policy{
+		Version:     version,
+		Rules:       snapshot,
+		Table:       builtin.Default(),
+		Breakers:    l.settings(),
+		Fallbacks:   contracts(s),
+		Tools:       l.tools(),
+		Budgets:     l.budgets(),
+		Retries:     retries(&s.Retry),
+		RetryTokens: retryTokens(&s.Budget.Retry),
+		Prices:      l.prices(),
+		Queue:       queueRules(&s.Queue),
+		OnError:     engine.PolicyErrorRule{ReadsProceed: s.Answers.Reads == "allow"},
+		StoreLoss:   storeLoss(s),
+		HighImpact:  highImpact(s),
+		Observe:     observed(s.Rollout.Stage),
+		Close:       func() error { closeModules(l.modules); return nil },
+	}
+	for _, m := range l.modules {
+		l.policy.Classifiers, l.policy.Choosers = m.join(l.policy.Classifiers, l.policy.Choosers)
+	}
+	l.policy.Classifiers = append(l.policy.Classifiers, p.Classifiers...)
+	return l, nil
+}
+
+// regoBreakers is what routing must know of the breakers to refuse a feed that
+// names none.
+func regoBreakers(s *policies.Settings) []rego.Breaker {
+	out := make([]rego.Breaker, len(s.Breakers))
+	for i, b := range s.Breakers {
+		out[i] = rego.Breaker{Name: b.Name, Layer: b.Layer, Scope: b.Scope}
+	}
+	return out
+}
+
+// observed reports whether a stage binds nothing but authority's denials and
+// the rule about UNKNOWN writes. A shadow or a canary is a candidate beside
+// another version; alone it observes.
+func observed(stage taxonomy.Mode) bool { return stage != taxonomy.ModeEnforce }
+
+// settings are the breakers in the mode that the stage of the whole policy
+// leaves them.
+func (l *loaded) settings() []breaker.Setting {
+	s := l.bundle.Settings
+	out := make([]breaker.Setting, len(s.Breakers))
+	for i, b := range s.Breakers {
+		out[i] = b.Setting
+		if observed(s.Rollout.Stage) {
+			out[i].Rule.Mode = taxonomy.ModeObserve
+		}
+	}
+	if st := s.Rollout.Stage; st == taxonomy.ModeShadow || st == taxonomy.ModeCanary {
+		l.warn("rollout.stage is %q: a policy that is alone in force only observes", st)
+	}
+	return out
+}
+
+func (l *loaded) warn(format string, args ...any) {
+	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
+}
+
+func contracts(s *policies.Settings) []engine.Fallback {
+	out := make([]engine.Fallback, len(s.Fallbacks))
+	for i, c := range s.Fallbacks {
+		out[i].Name = c.Name
+		for j := range c.Candidates {
+			out[i].Candidates = append(out[i].Candidates, c.Candidates[j].Shown())
+		}
+	}
+	return out
+}
+
+// tools are the declared ones. How a lookup is done is wiring, under the name
+// that reconcilerName gives it.
+func (l *loaded) tools() []engine.Tool {
+	s := l.bundle.Settings
+	out := make([]engine.Tool, len(s.Tools))
+	for i, t := range s.Tools {
+		out[i] = engine.Tool{Tool: t.Tool, Action: t.Action, Effect: t.Effect, Compensate: t.Compensate,
+			Reconcile: reconcilerName(&t.Reconcile), Polls: t.Loop == "poll" || t.Loop == "off"}
+		switch t.Condition {
+		case "live_key":
+			out[i].Condition = "key"
+		case "status_lookup":
+			out[i].Condition = "reconcile"
+		}
+	}
+	return out
+}
+
+// reconcilerName is the key in Parts.Reconcilers under which a declared lookup
+// is found; "" where a person or a callback tells.
+func reconcilerName(r *policies.Reconcile) string {
+	switch r.By {
+	case "http":
+		return "http"
+	case "tool":
+		return "tool:" + r.Tool
+	case "plugin":
+		return "plugin:" + r.Plugin
+	}
+	return ""
+}
+
+func (l *loaded) budgets() []engine.Budget {
+	var out []engine.Budget
+	for _, b := range l.bundle.Settings.Budget.Limits {
+		e := engine.Budget{Name: b.Name, Scope: b.Scope, Limit: state.Amounts{
+			CostNanoUSD: int64(b.CostUSD * 1e9), Tokens: b.Tokens, Attempts: b.Attempts, TimeMS: b.Time.Milliseconds()}}
+		switch b.Window {
+		case "hour":
+			e.Window = time.Hour
+		case "day":
+			e.Window = 24 * time.Hour
+		case "month":
+			// The engine's windows have one length; a calendar month has none.
+			e.Window = 30 * 24 * time.Hour
+			l.warn("budget %s: a month is counted as 30 days", b.Name)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func (l *loaded) prices() []engine.Price {
+	var out []engine.Price
+	for _, p := range l.bundle.Settings.Prices {
+		model := p.Model
+		if strings.HasSuffix(model, "*") && model != "*" {
+			l.warn("price of %s %s: a pattern of models is not supported yet, and counts for none", p.Provider, model)
+			continue
+		}
+		out = append(out, engine.Price{Provider: p.Provider, Model: strings.TrimSuffix(model, "*"),
+			InputPerMillion: int64(p.Input * 1e9), OutputPerMillion: int64(p.Output * 1e9)})
+	}
+	return out
+}
+
+func retries(r *policies.Retry) []engine.RetryProfile {
+	out := []engine.RetryProfile{
+		profile("model", &r.Model, r.Deadline), profile("tool", &r.Tool, r.Deadline), profile("workflow", &r.Workflow, r.Deadline),
+		// Background work has hours; the deadline of the other profiles is not its own.
+		profile("background", &r.Background, max(r.Deadline, time.Hour)),
+	}
+	return out
+}
+
+func profile(name string, p *policies.Profile, deadline time.Duration) engine.RetryProfile {
+	e := engine.RetryProfile{Name: name, Attempts: p.Attempts, Base: p.Base, Cap: p.Cap, Growth: 2, Jitter: p.Jitter,
+		Deadline: deadline, PerAttempt: p.Timeout}
+	if n := len(p.Waits); n > 0 {
+		e.Base, e.Cap = p.Waits[0], p.Waits[n-1]
+		if n > 1 && p.Waits[0] > 0 {
+			e.Growth = float64(p.Waits[1]) / float64(p.Waits[0])
+		}
+	}
+	return e
+}
+
+// tokenScale makes whole numbers of shares of a token.
+const tokenScale = 1000
+
+func retryTokens(b *policies.RetryBudget) engine.RetryTokens {
+	return engine.RetryTokens{Capacity: int64(b.Capacity * tokenScale), Cost: tokenScale, Refill: int64(b.Ratio * tokenScale), Floor: int64(b.Floor)}
+}
+
+func queueRules(q *policies.Queue) engine.QueueRules {
+	r := engine.QueueRules{MaxItems: q.MaxItems}
+	if q.Pace > 0 {
+		r.Drain = max(int(q.Pace), 1)
+		r.Every = time.Duration(float64(r.Drain) / q.Pace * float64(time.Second))
+	}
+	return r
+}
+
+// storeLoss says what reads do while the store is gone: what their action class
+// declares, else what the provider's circuit is worth without it.
+func storeLoss(s *policies.Settings) []engine.StoreLossRule {
+	var out []engine.StoreLossRule
+	for _, b := range s.Breakers {
+		if b.Layer == taxonomy.LayerProvider {
+			out = append(out, engine.StoreLossRule{ReadsOpen: b.OnStoreLoss != breaker.LossDeny})
+			break
+		}
+	}
+	for _, i := range s.Impacts {
+		out = append(out, engine.StoreLossRule{ActionClass: i.ActionClass, ReadsOpen: i.OnStoreLoss != breaker.LossDeny})
+	}
+	return out
+}
+
+func highImpact(s *policies.Settings) []string {
+	var out []string
+	for _, i := range s.Impacts {
+		if i.Impact == "high" {
+			out = append(out, i.ActionClass)
+		}
+	}
+	return out
+}
+
+// errNoPolicy says that a configured path is not there.
+var errNoPolicy = errors.New("there is no policy there")
