@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// admit is POST /v1/admit: {"v":1,"operation":{…},"shadow":false}. Every
+// decision is answered with 200, so that nobody's HTTP retry loop reacts to a
+// "no"; 4xx says that the question could not be read.
+func (s *server) admit(w http.ResponseWriter, r *http.Request) {
+	body, status, bad := readBody(w, r, maxAdmitBody)
+	if bad != nil {
+		writeProblem(w, status, *bad)
+		return
+	}
+	op, shadow, err := parseAdmit(body)
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, *badRequest(err))
+		return
+	}
+	bind(&op, callerOf(r))
+	permit, err := s.engine.Admit(r.Context(), op)
+	if rej, ok := errors.AsType[*engine.Rejection](err); ok {
+		writeAnswer(w, http.StatusOK, rejected(rej, op.RequestID, shadow))
+		return
+	}
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, *badRequest(err))
+		return
+	}
+	answer := admitAnswer{
+		V: 1, Decision: taxonomy.DecideAllow, RequestID: permit.Operation().RequestID, Policy: permit.Policy(),
+		Receipt: ref(permit.Receipt(), -1, false), Shadow: shadow,
+	}
+	if shadow {
+		// The answer is all that was asked for: the permit goes back unused.
+		_ = permit.Abandon(r.Context()) // the engine meters what does not work
+	} else {
+		answer.Permit = s.give(permit)
+	}
+	writeAnswer(w, http.StatusOK, answer)
+}
+
+func parseAdmit(body []byte) (op taxonomy.Operation, shadow bool, err error) {
+	had := false
+	err = readMembers(body,
+		member{"v", versionOne},
+		member{"operation", func(raw string) (err error) {
+			had = true
+			op, err = taxonomy.ParseOperation([]byte(raw))
+			return err
+		}},
+		member{"shadow", value(&shadow)},
+	)
+	if err == nil && !had {
+		err = &problem{Code: "bad_request", Field: "operation", Message: "is missing: say what is to be done"}
+	}
+	return op, shadow, err
+}
+
+// give puts a permit out to an HTTP caller.
+func (s *server) give(p *engine.Permit) *permitDoc {
+	op := p.Operation()
+	now := time.Now()
+	given := &issuedPermit{permit: p, operation: taxonomy.AppendOperation(nil, &op), given: now, ends: p.Expires()}
+	s.permits.add(given)
+	d := &permitDoc{
+		ID: p.ID(), Token: s.tokens.issue(p.ID(), given.operation, given.ends), ExpiresAt: given.ends.UTC(),
+		OnExpiry: taxonomy.Unknown, Probe: p.Probe(), MaxDispatch: 1,
+	}
+	if op.Effect.Writes() && op.IdempotencyKey != "" {
+		d.Headers = map[string]string{"Idempotency-Key": op.IdempotencyKey}
+	}
+	return d
+}
+
+func rejected(rej *engine.Rejection, requestID string, shadow bool) admitAnswer {
+	return admitAnswer{
+		V: 1, Decision: rej.Decision, Rejection: taxonomy.AppendRejection(nil, rej), Message: forModel(rej),
+		ExpiresMS: taxonomy.Milliseconds(rej.ExpiresIn), RequestID: requestID,
+		Policy: rej.Policy, Receipt: ref(rej.Receipt, rej.Index, false), Shadow: shadow,
+	}
+}
+
+// forModel says a rejection in words that a model can act on. It repeats
+// nothing of the request, so that nothing in it can be an instruction.
+func forModel(rej *engine.Rejection) string {
+	switch {
+	case rej.Decision == taxonomy.DecideApproval:
+		return "This action needs an approval first. It was not carried out. Ask the person you work for, and do not try another way."
+	case rej.Class == taxonomy.NoProgress:
+		return "The same step was repeated without new evidence, so it was not carried out again. Change the approach, or ask for the missing input."
+	case rej.Layer == taxonomy.LayerAuthority:
+		return "This action is not allowed. It was not carried out. Do not try it again or in another way."
+	case rej.Layer == taxonomy.LayerBudget:
+		return "The budget for this is used up. It was not carried out. Finish with what you have."
+	case rej.Breaker == "ambiguity" || rej.Next == "reconcile":
+		return "An earlier call of this action may or may not have taken effect. It was not repeated. Check its status before anything else."
+	case rej.Decision == taxonomy.DecideQueue:
+		return "This is not available now and may wait in the queue. It was not carried out."
+	}
+	return "This is not available now. It was not carried out. Go on with something else, or come back later."
+}

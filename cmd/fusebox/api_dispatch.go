@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/engine"
+)
+
+// dispatch is POST /v1/permits/{id}/dispatch: {"token":"…"}. 204 says that
+// everything is durable and the call may be sent, once. 409 says why not: the
+// permit was used, it expired, or something said no in the meantime.
+func (s *server) dispatch(w http.ResponseWriter, r *http.Request) {
+	body, status, bad := readBody(w, r, maxAdmitBody)
+	if bad != nil {
+		writeProblem(w, status, *bad)
+		return
+	}
+	token, err := parseDispatch(body)
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, *badRequest(err))
+		return
+	}
+	id := r.PathValue("id")
+	given := s.permits.get(id)
+	if given == nil {
+		s.dispatchUnknown(w, r, id, token)
+		return
+	}
+	if err := s.tokens.check(token, id, given.operation, time.Now()); err != nil {
+		writeTokenProblem(w, err)
+		return
+	}
+	switch err := given.permit.Mark(r.Context()); {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.Is(err, engine.ErrPermitUsed):
+		writeProblem(w, http.StatusConflict, problem{Code: "permit_used", Message: "this permit was dispatched already; one permit sends one operation once, so admit again"})
+	case errors.Is(err, engine.ErrPermitExpired):
+		writeProblem(w, http.StatusConflict, problem{Code: "permit_expired", Message: "this permit expired before it was dispatched; admit again"})
+	default:
+		s.dispatchRefused(w, err)
+	}
+}
+
+func parseDispatch(body []byte) (token string, err error) {
+	if len(body) == 0 {
+		return "", nil // the missing token is named by its own check
+	}
+	err = readMembers(body, member{"v", versionOne}, member{"token", value(&token)})
+	return token, err
+}
+
+// dispatchRefused says what stopped a dispatch after admission: a circuit, a
+// budget or a store that said no in the meantime. Nothing was sent.
+func (s *server) dispatchRefused(w http.ResponseWriter, err error) {
+	rej, ok := errors.AsType[*engine.Rejection](err)
+	if !ok {
+		writeProblem(w, http.StatusServiceUnavailable, problem{Code: "unavailable", Message: err.Error()})
+		return
+	}
+	// 409, not 200: a caller that only looks at the status must not send.
+	writeAnswer(w, http.StatusConflict, struct {
+		Error problem `json:"error"`
+		admitAnswer
+	}{problem{Code: "rejected", Message: rej.Error(), Receipt: rej.Receipt}, rejected(rej, "", false)})
+}
+
+// dispatchUnknown answers for a permit that this process does not know: one of
+// an earlier process, forgotten, or never given.
+func (s *server) dispatchUnknown(w http.ResponseWriter, r *http.Request, id, token string) {
+	in, err := s.store.Intent(r.Context(), id)
+	if err == nil && s.tokens.check(token, id, in.Operation, time.Now()) == nil {
+		writeProblem(w, http.StatusConflict, problem{Code: "permit_used", Message: "this permit was dispatched before the server restarted; record its result, or reconcile it"})
+		return
+	}
+	writeProblem(w, http.StatusNotFound, problem{Code: "permit_unknown", Message: "there is no such permit; permits that were not dispatched end with the server that gave them, so admit again"})
+}
+
+func writeTokenProblem(w http.ResponseWriter, err error) {
+	p := problem{Code: "token_refused", Field: "token", Message: err.Error()}
+	switch {
+	case errors.Is(err, errTokenMissing):
+		writeProblem(w, http.StatusBadRequest, problem{Code: "bad_request", Field: "token", Message: err.Error()})
+	case errors.Is(err, errTokenExpired):
+		p.Code = "permit_expired"
+		writeProblem(w, http.StatusConflict, p)
+	default:
+		writeProblem(w, http.StatusForbidden, p)
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// banner says what runs where, how to point an agent at it, and what binds.
+func (r *running) banner(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "fusebox %s\n\n", version)
+	fmt.Fprintf(&b, "agent plane      http://%s\n", r.agent)
+	fmt.Fprintf(&b, "operator plane   http://%s\n", r.operator)
+	fmt.Fprintf(&b, "data             %s\n", r.client.Config().Data)
+	fmt.Fprintf(&b, "policy           %s\n", r.client.Engine().Version())
+	enforced, observed := r.modes()
+	fmt.Fprintf(&b, "enforced         %s\n", enforced)
+	fmt.Fprintf(&b, "observed only    %s\n", observed)
+	fmt.Fprintf(&b, "checkpoint       %s\n", r.checkpointLine())
+	fmt.Fprintf(&b, "\nPoint an agent at it:\n")
+	fmt.Fprintf(&b, "  export OPENAI_BASE_URL=http://%s/openai/v1\n", r.agent)
+	fmt.Fprintf(&b, "  export ANTHROPIC_BASE_URL=http://%s/anthropic\n", r.agent)
+	fmt.Fprintf(&b, "or ask before a tool call:\n")
+	fmt.Fprintf(&b, "  curl -s http://%s/v1/admit -d '{\"v\":1,\"operation\":{\"kind\":\"tool\",\"tool\":\"search\",\"action\":\"query\",\"effect\":\"read_only\"}}'\n", r.agent)
+	fmt.Fprintf(&b, "\nCtrl-C stops it; kill -HUP reads the policy again.\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// modes lists which breakers bind and which only observe.
+func (r *running) modes() (enforced, observed string) {
+	var binds, looks []string
+	for _, s := range r.client.Engine().Breakers().Settings() {
+		if s.Rule.Mode == taxonomy.ModeEnforce {
+			binds = append(binds, s.Name)
+		} else {
+			looks = append(looks, s.Name)
+		}
+	}
+	always := "authority denials, no repeat of an UNKNOWN write"
+	return strings.Join(append(binds, always), ", "), list(looks)
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// checkpointLine names the signed head in force and where a copy of it lies.
+func (r *running) checkpointLine() string {
+	st := r.server.log.Stats()
+	return fmt.Sprintf("%s, %d receipts (copy in %s)", r.server.log.Origin(), st.Sealed, r.trusted())
+}
+
+// farewell is the last thing that a server says.
+func (r *running) farewell() string {
+	return fmt.Sprintf("stopped; last checkpoint in %s\ncheck the evidence with: %s\n", r.trusted(), verifyCommand(r.client.Config().Receipts.Dir))
+}

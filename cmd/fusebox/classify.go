@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
+)
+
+func classifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "classify",
+		Short: "Judge recorded observations, a line each",
+		Long: `Classify reads JSON lines {"id", "observation"} from standard input, where an
+observation is a fusebox.observation/v1 document, and writes one JSON line for
+each, in order:
+
+  {"id", "outcome", "class", "reason", "retry", "retry_after_ms",
+   "classified_by", "policy_version",
+   "feeds": [{"layer", "breaker", "scope", "signal", "reason"}]}
+
+It judges as a server would: the policy's modules, the built-in table, the floor
+that protects dispatched writes, the retry advice, and routing. It keeps no
+state, so nothing that it reads opens a circuit.
+
+A line that cannot be read is answered with {"id", "line", "error"} in its
+place, and the run goes on; the exit status is then 1.`,
+		Example: `  fusebox classify < observations.jsonl > verdicts.jsonl
+  fusebox classify --policies ./policies < observations.jsonl`,
+	}
+	cmd.Flags().String("policies", "", "judge by the policy at this `PATH`, a folder or an archive (default: the one that is built in)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := readConfig(cmd)
+		if err != nil {
+			return err
+		}
+		override(cmd, "policies", &cfg.Policies.Path)
+		policy, err := loadPolicy(cmd.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		defer policy.Close()
+		c := &classifier{policy: policy}
+		ctx, stop := untilInterrupted(cmd.Context())
+		defer stop()
+		bad, err := c.stream(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		if bad > 0 {
+			return fmt.Errorf("%s could not be read; each is answered with its error", plural(bad, "line", "lines"))
+		}
+		return nil
+	}
+	return cmd
+}
+
+// A classifier judges observations under one policy.
+type classifier struct {
+	policy *engine.Policy
+	line   int
+}
+
+// A verdictDoc is one line of the output.
+type verdictDoc struct {
+	ID           string                 `json:"id"`
+	Outcome      taxonomy.Outcome       `json:"outcome"`
+	Class        taxonomy.Class         `json:"class"`
+	Reason       string                 `json:"reason"`
+	Retry        taxonomy.Retry         `json:"retry"`
+	RetryAfterMS *int64                 `json:"retry_after_ms"` // null without a hint
+	ClassifiedBy string                 `json:"classified_by"`
+	Policy       taxonomy.PolicyVersion `json:"policy_version"`
+	Feeds        []feedDoc              `json:"feeds"`
+}
+
+// A badLine stands in the place of a line that could not be read.
+type badLine struct {
+	ID    string `json:"id"`
+	Line  int    `json:"line"`
+	Error string `json:"error"`
+}
+
+// maxLine bounds one line: an observation holds one answer, and answers that
+// are larger are cut before they are observed.
+const maxLine = 64 << 20
+
+// stream judges line by line. Output is flushed whenever the input has nothing
+// more to read, so that it can be used as a filter in a conversation.
+func (c *classifier) stream(ctx context.Context, in io.Reader, out io.Writer) (bad int, err error) {
+	r := bufio.NewReaderSize(in, 1<<16)
+	w := bufio.NewWriterSize(out, 1<<16)
+	for ctx.Err() == nil {
+		if r.Buffered() == 0 {
+			if err := w.Flush(); err != nil {
+				return bad, fmt.Errorf("write verdicts: %w", err)
+			}
+		}
+		line, tooLong, err := readLine(r)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return bad, errors.Join(fmt.Errorf("read line %d: %w", c.line+1, err), w.Flush())
+		}
+		if end := errors.Is(err, io.EOF) && len(line) == 0 && !tooLong; end {
+			break
+		}
+		c.line++
+		if !tooLong && len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		answer, ok := c.answer(ctx, line, tooLong)
+		if !ok {
+			bad++
+		}
+		if err := writeJSONLine(w, answer); err != nil {
+			return bad, fmt.Errorf("write verdicts: %w", err)
+		}
+	}
+	return bad, errors.Join(ctx.Err(), w.Flush())
+}
+
+// readLine reads up to the next line end. What is longer than maxLine is read
+// over, not kept.
+func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			line, tooLong = nil, true
+		}
+		if !tooLong {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, tooLong, err
+		}
+	}
+}
+
+// answer judges one line; ok is false when it could not be read.
+func (c *classifier) answer(ctx context.Context, line []byte, tooLong bool) (any, bool) {
+	if tooLong {
+		return badLine{Line: c.line, Error: fmt.Sprintf("line %d: longer than %d bytes", c.line, maxLine)}, false
+	}
+	id, obs, err := parseLine(line)
+	if err != nil {
+		return badLine{ID: id, Line: c.line, Error: fmt.Sprintf("line %d: %v", c.line, err)}, false
+	}
+	return c.judge(ctx, id, &obs), true
+}
+
+// parseLine reads {"id", "observation"}. Members beside them belong to whoever
+// wrote the file and are passed over.
+func parseLine(line []byte) (id string, obs taxonomy.Observation, err error) {
+	s := jsonscan.ScanBytes(line, jsonscan.Options{})
+	if s.Kind() != jsonscan.Object {
+		return "", obs, errors.New("not a JSON object")
+	}
+	raw, had := "", false
+	var idErr error
+	for s.EnterObject(); ; {
+		key, more := s.NextKey()
+		if !more {
+			break
+		}
+		switch key {
+		case "id":
+			text := s.Raw()
+			if idErr = json.Unmarshal([]byte(text), &id); s.Err() == nil && idErr != nil {
+				idErr = errors.New("id must be a text")
+			}
+		case "observation":
+			raw, had = s.Raw(), true
+		default:
+			s.Skip()
+		}
+	}
+	if err := s.End(); err != nil {
+		return id, obs, err
+	}
+	if idErr != nil {
+		return "", obs, idErr
+	}
+	if !had {
+		return id, obs, errors.New("it has no observation")
+	}
+	obs, err = taxonomy.ParseObservation([]byte(raw))
+	return id, obs, err
+}
+
+// judge walks the path of one observation without an engine: classify, floor,
+// advise, route.
+func (c *classifier) judge(ctx context.Context, id string, obs *taxonomy.Observation) verdictDoc {
+	v, _, _ := c.policy.Judge(ctx, obs)
+	feeds, _ := c.policy.Feeds(ctx, v, obs)
+	d := verdictDoc{ID: id, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, Retry: v.Retry, ClassifiedBy: v.By,
+		Policy: c.policy.Version, Feeds: describeFeeds(feeds)}
+	if v.RetryAfter > 0 {
+		ms := taxonomy.Milliseconds(v.RetryAfter)
+		d.RetryAfterMS = &ms
+	}
+	return d
+}

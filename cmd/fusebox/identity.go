@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/sdk"
+	"github.com/fusebox-dev/fusebox/sdk/httpguard"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+)
+
+// Who calls. Without [[client]] entries the loopback is trusted: callers say
+// who they are. With them, every caller of the agent plane presents a token,
+// and its tenant is what the configuration says (SPEC R-OPS-9).
+
+const tokenHeader = "Fusebox-Token"
+
+// callersOf proves callers by their tokens; nil believes what they say.
+func callersOf(clients []sdk.AgentClient) func(*http.Request) (httpguard.Caller, error) {
+	if len(clients) == 0 {
+		return nil
+	}
+	return func(r *http.Request) (httpguard.Caller, error) {
+		token := r.Header.Get(tokenHeader)
+		if token == "" {
+			return httpguard.Caller{}, httpguard.ErrCaller
+		}
+		// Every entry is compared, so that the time taken tells nothing.
+		var found *sdk.AgentClient
+		for i := range clients {
+			if clients[i].Token.Matches(token) {
+				found = &clients[i]
+			}
+		}
+		if found == nil {
+			return httpguard.Caller{}, httpguard.ErrCaller
+		}
+		return httpguard.Caller{Name: found.Name, Tenant: found.Tenant, Agent: found.Agent}, nil
+	}
+}
+
+type callerKey struct{}
+
+// identified lets only known callers pass, and remembers who they are. The
+// proxy proves its callers by itself, with the same function.
+func identified(callers func(*http.Request) (httpguard.Caller, error), next http.Handler) http.Handler {
+	if callers == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := callers(r)
+		if err != nil {
+			writeProblem(w, http.StatusUnauthorized, problem{Code: "caller_unknown", Field: tokenHeader, Message: err.Error()})
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+	})
+}
+
+// callerOf is the proven caller of a request; zero where nobody must prove it.
+func callerOf(r *http.Request) httpguard.Caller {
+	c, _ := r.Context().Value(callerKey{}).(httpguard.Caller)
+	return c
+}
+
+// bind puts a proven identity in the place of what the operation says.
+func bind(op *taxonomy.Operation, c httpguard.Caller) {
+	if c.Tenant != "" {
+		op.Tenant = c.Tenant
+	}
+	if c.Agent != "" {
+		op.Agent = c.Agent
+	}
+}
+
+// mayRead reports whether a caller may see what belongs to a tenant.
+func mayRead(c httpguard.Caller, tenant string) bool { return c.Tenant == "" || c.Tenant == tenant }
+
+// visible leaves the circuits that a caller may see: those of no tenant, and
+// those of its own.
+func visible(c httpguard.Caller, list []circuitDoc) []circuitDoc {
+	if c.Tenant == "" {
+		return list
+	}
+	own := tenantPart(c.Tenant)
+	out := list[:0]
+	for _, d := range list {
+		if i := strings.Index(d.Key, "|tenant="); i < 0 || d.Key[i:] == own || strings.HasPrefix(d.Key[i:], own+"|") {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// tenantPart is how a circuit's key spells a tenant.
+func tenantPart(tenant string) string {
+	s := breaker.Defaults("x", taxonomy.LayerAuthority, "tenant")
+	key, _ := s.Key(&taxonomy.Operation{Tenant: tenant}, "tenant") // "tenant" is its scope
+	return strings.TrimPrefix(key, s.Name)
+}
+
+// operatorsOnly lets the operator plane be seen by the configured operators
+// only, by a bearer token, or as the password of a browser's own prompt.
+func operatorsOnly(operators []sdk.Operator, next http.Handler) http.Handler {
+	if len(operators) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if _, password, ok := r.BasicAuth(); ok {
+			token = password
+		}
+		known := false
+		for i := range operators {
+			known = operators[i].Token.Matches(token) || known
+		}
+		if known || r.URL.Path == "/healthz" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="fusebox", charset="UTF-8"`)
+		writeProblem(w, http.StatusUnauthorized, problem{Code: "operator_unknown", Message: "this plane is for operators: send the token as a bearer token, or as the password"})
+	})
+}

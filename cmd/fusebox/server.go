@@ -1,0 +1,102 @@
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/sdk"
+	"github.com/fusebox-dev/fusebox/sdk/httpguard"
+)
+
+// A server is the two planes of fusebox serve over one engine. The agent plane
+// decides and records; the operator plane shows.
+type server struct {
+	engine      *engine.Engine
+	clock       engine.Clock // the engine's
+	store       state.Store
+	log         *receipts.Log
+	receiptsDir string // of all slots
+	meter       *meter
+	tokens      *permitTokens
+	permits     *permitTable
+	proxy       http.Handler // everything that is not the decision API
+	hosts       []string     // further names that the planes answer to
+	callers     func(*http.Request) (httpguard.Caller, error)
+	operators   []sdk.Operator
+}
+
+// agentPlane is what agents talk to: the decision API under /v1/, and the
+// reverse proxy for everything else.
+func (s *server) agentPlane() http.Handler {
+	api := http.NewServeMux()
+	api.HandleFunc("POST /v1/admit", s.admit)
+	api.HandleFunc("POST /v1/permits/{id}/dispatch", s.dispatch)
+	api.HandleFunc("POST /v1/record", s.record)
+	api.HandleFunc("POST /v1/reconcile", s.reconcile)
+	api.HandleFunc("GET /v1/breakers", s.breakers)
+	api.HandleFunc("GET /v1/intents", s.intents)
+	api.HandleFunc("GET /v1/receipts/{id}", s.receipt)
+	api.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, problem{Code: "not_found",
+			Message: "the decision API has no " + r.Method + " " + printable(r.URL.Path) + "; fusebox serve --help lists it"})
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", deadlines(identified(s.callers, api)))
+	mux.Handle("/", s.proxy)
+	return guard(s.hosts, mux)
+}
+
+// operatorPlane is what people and their monitoring look at. It changes
+// nothing.
+func (s *server) operatorPlane() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.statusPage)
+	mux.HandleFunc("GET /status.json", s.statusJSON)
+	mux.HandleFunc("GET /page.css", pageStyle)
+	mux.HandleFunc("GET /healthz", s.health)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.meter.registry, promhttp.HandlerOpts{}))
+	return guard(s.hosts, deadlines(operatorsOnly(s.operators, mux)))
+}
+
+// health is GET /healthz: 200 while calls can be decided and evidence can be
+// written, 503 with the reason otherwise.
+func (s *server) health(w http.ResponseWriter, r *http.Request) {
+	type part struct {
+		OK    bool   `json:"ok"`
+		Error string `json:"error,omitempty"`
+	}
+	say := func(err error) part {
+		if err != nil {
+			return part{Error: err.Error()}
+		}
+		return part{OK: true}
+	}
+	_, err := s.store.Now(r.Context())
+	store, log := say(err), say(s.log.Stats().Degraded)
+	status := http.StatusOK
+	if !store.OK || !log.OK {
+		status = http.StatusServiceUnavailable
+	}
+	writeAnswer(w, status, struct {
+		OK       bool   `json:"ok"`
+		Version  string `json:"version"`
+		Policy   string `json:"policy"`
+		Store    part   `json:"store"`
+		Receipts part   `json:"receipts"`
+	}{status == http.StatusOK, version, string(s.engine.Version()), store, log})
+}
+
+// newHTTPServer bounds what a slow or idle peer can hold. There is no bound on
+// a whole request, because a stream through the proxy may last.
+func newHTTPServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
+}
+
+// drain is how long a server waits for calls that are out when it is told to
+// stop; what remains is declared UNKNOWN where it writes.
+const drain = 10 * time.Second
