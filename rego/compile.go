@@ -226,8 +226,8 @@ func (l *loader) data(raw []byte, roots []string) ast.Object {
 		return nil
 	}
 	for _, k := range o.Keys() {
-		if name, ok := k.Value.(ast.String); !ok || !under([]string{string(name)}, firsts(roots)) {
-			l.problem("roots", "data", 0, "data.%s lies outside the roots of this policy (%s)", name, strings.Join(roots, ", "))
+		if name, _ := k.Value.(ast.String); !under([]string{string(name)}, firsts(roots)) {
+			l.problem("roots", "data", 0, "data.%s lies outside the roots of this policy (%s)", string(name), strings.Join(roots, ", "))
 		}
 	}
 	return o
@@ -323,7 +323,7 @@ func prepare[T, A any](ctx context.Context, l *loader, name Entrypoint, doc *doc
 		return nil
 	}
 	e.query = &query{prepared: prepared, txn: l.txn, annotations: l.compiler.GetAnnotationSet(),
-		deadline: l.options.Deadline, allowed: len(allowed) > 0}
+		deadline: l.options.Deadline, allowed: len(allowed) > 0, untyped: e.seen.reads(attributes)}
 	return e
 }
 

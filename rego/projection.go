@@ -105,6 +105,16 @@ func (p *projection[T]) paths() []string {
 	return out
 }
 
+// reads reports whether a field of this kind is read.
+func (p *projection[T]) reads(k kind) bool {
+	for _, f := range p.fields {
+		if f.kind == k {
+			return true
+		}
+	}
+	return false
+}
+
 // appendKey appends an injective, length-prefixed, kind-tagged encoding of the
 // projected input. Two inputs have equal keys if and only if rules see equal
 // documents; agents control the strings, so the key is compared in full.

@@ -246,13 +246,34 @@ decision contains feed if {
 # ---- budget ------------------------------------------------------------------
 
 # METADATA
-# description: Our own budget said no before anything was sent.
+# description: |
+#   A limit of ours that others share is used up: a tenant's day, a workflow's
+#   month. Nothing of that scope can succeed until it is filled again.
 # labels: { rule: routing.budget.open }
 decision contains feed if {
-	_failed
+	_own_budget
+	input.outcome.reason in config.routing.exhausted_reasons
+	feed := {"layer": "budget", "breaker": "budget", "level": "workflow", "signal": "open_now", "reason": input.outcome.reason}
+}
+
+# METADATA
+# description: One run used up what it had. That is counted, and stops no other run.
+# labels: { rule: routing.budget.failure }
+decision contains feed if {
+	_own_budget
+	not input.outcome.reason in config.routing.exhausted_reasons
+	feed := {"layer": "budget", "breaker": "budget", "level": "workflow", "signal": "failure", "reason": "budget"}
+}
+
+_own_budget if {
 	input.outcome.class == "budget"
 	input.outcome.status == "FAILED_BEFORE_SEND"
-	feed := {"layer": "budget", "breaker": "budget", "level": "workflow", "signal": "open_now", "reason": "budget"}
+}
+
+_own_budget if {
+	_failed
+	input.outcome.class == "budget"
+	input.outcome.reason in config.routing.own_budget_reasons
 }
 
 # METADATA
@@ -263,7 +284,7 @@ decision contains feed if {
 decision contains feed if {
 	_failed
 	input.outcome.class == "budget"
-	input.outcome.status != "FAILED_BEFORE_SEND"
+	not _own_budget
 	feed := {
 		"layer": "budget", "breaker": "credit", "level": "credential",
 		"signal": "open_now", "reason": "budget", "until_ms": input.outcome.retry_after_ms,
