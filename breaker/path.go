@@ -10,7 +10,8 @@ import (
 )
 
 // A Path is every circuit that one operation touches: for each breaker, one
-// for each prefix of its scope. Get it with [Registry.Path] for one operation;
+// for each prefix of its scope. A breaker of whose scope the operation has no
+// part at all is left out, and feeds to it count nowhere. Get it with [Registry.Path] for one operation;
 // whoever holds it longer asks [Path.Current] first.
 type Path struct {
 	reg   *Registry
@@ -69,6 +70,9 @@ func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path
 	p := &Path{reg: g, conf: conf, nodes: make([]*node, 0, conf.depth), spans: make([]span, len(conf.list))}
 	var space [512]byte
 	for _, k := range conf.order {
+		if !k.applies(op) {
+			continue
+		}
 		key := append(space[:0], k.Name...)
 		var parent *node
 		s := &p.spans[k.index]
@@ -99,6 +103,18 @@ func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path
 		g.paths[id] = p
 	}
 	return p
+}
+
+// applies reports whether the operation has any part of the breaker's scope. A
+// call without a run is no part of any run: it must not share one circuit with
+// all the other calls without one.
+func (k *kept) applies(op *taxonomy.Operation) bool {
+	for _, read := range k.parts {
+		if read(op) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Current reports whether the path still names the right circuits: the

@@ -183,6 +183,9 @@ func (p *Path) assign(feeds []taxonomy.Feed, i int, say *[maxPath]told, out *Rec
 		return 0
 	}
 	s := &p.spans[k.index]
+	if s.n == 0 {
+		return 0 // the operation has no part of this breaker's scope
+	}
 	lowest := level
 	if f.Signal == taxonomy.SignalSuccess {
 		lowest = 0

@@ -7,7 +7,7 @@ import (
 )
 
 // ScopeOf is the readable scope of the circuit that a feed names on this path;
-// "" when it names none.
+// "" when it names none, or none that the operation has a part of.
 func (p *Path) ScopeOf(f taxonomy.Feed) string {
 	k, err := p.conf.breakerOf(&f)
 	if err != nil {
@@ -17,7 +17,11 @@ func (p *Path) ScopeOf(f taxonomy.Feed) string {
 	if level < 0 {
 		return ""
 	}
-	return Scope(p.nodes[p.spans[k.index].at[level]].key)
+	at := &p.spans[k.index]
+	if at.n == 0 {
+		return "" // the operation has no part of that breaker's scope
+	}
+	return Scope(p.nodes[at.at[level]].key)
 }
 
 // Key is the key of an operation's circuit at this level of the breaker's

@@ -167,8 +167,11 @@ func (m *machine) admitOpen() {
 	}
 }
 
-// probes reports whether a success of this call would prove something here.
-func (m *machine) probes() bool { return m.ev.Gives&Calls&m.r.Probe.Evidence != 0 }
+// probes reports whether a success of this call would prove something here. A
+// call whose deadline is over cannot hold a lease.
+func (m *machine) probes() bool {
+	return m.ev.Gives&Calls&m.r.Probe.Evidence != 0 && (m.ev.Until == 0 || m.ev.Until > m.now)
+}
 
 // lease hands out a free slot. The same token gets its own lease again, so a
 // store may run a step twice.
