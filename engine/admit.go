@@ -43,6 +43,7 @@ type Permit struct {
 	degraded  bool
 	flags     []string
 	repeats   int64
+	replays   bool            // a person allowed this request again although its outcome is UNKNOWN
 	uncounted bool            // its outcome feeds nothing
 	resumed   bool            // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant // only Tick touches it once the permit is dispatched
@@ -230,10 +231,10 @@ func (p *Permit) unresolved(ctx context.Context) *Rejection {
 			p.e.meter.StoreError("intents", err)
 			return p.unavailable("state_unavailable", err)
 		}
-		if in.State == state.Settled && in.Result.Outcome != taxonomy.Succeeded {
+		if in.ID == p.id || in.State == state.Settled && in.Result.Outcome != taxonomy.Succeeded {
 			continue
 		}
-		if in.State == state.Unsettled && p.replayApproved(ctx) {
+		if in.State == state.Unsettled && (p.replays || p.replayApproved(ctx)) {
 			continue
 		}
 		return p.repeated(in)
@@ -262,7 +263,7 @@ func (p *Permit) replayApproved(ctx context.Context) bool {
 		return false
 	}
 	p.approval = pick(found)
-	p.op.PriorUnknown = true
+	p.op.PriorUnknown, p.replays = true, true
 	return true
 }
 

@@ -124,6 +124,13 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 		return rej
 	}
 	_, err := e.await(ctx, evidence)
+	if rej == nil && err == nil {
+		// Asked again now that our own intent is durable: of two that send the
+		// same request at one moment, at least one sees the other.
+		if rej = p.unresolved(ctx); rej != nil {
+			p.settleUnsent(ctx, rej.Reason)
+		}
+	}
 	switch {
 	case rej != nil && err == nil:
 		p.void(rej)

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -28,8 +30,18 @@ type run struct {
 	mu      sync.Mutex
 	loaded  bool
 	calls   []taxonomy.Call
-	stopped string // the reason, "" while it may go on
+	open    []openCall // requests that may be tried again: their attempts are one call
+	stopped string     // the reason, "" while it may go on
 }
+
+// openCall is the latest attempt of a request whose last word is not spoken.
+type openCall struct {
+	request string
+	call    taxonomy.Call
+}
+
+// openMost bounds the open calls of a run; the oldest is taken for finished.
+const openMost = 8
 
 func newRuns(s state.Runs) *runs { return &runs{store: s, byID: map[string]*run{}} }
 
@@ -59,7 +71,11 @@ func (r *runs) look(ctx context.Context, id string) (calls []taxonomy.Call, stop
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	err = x.load(ctx, r.store, id)
-	return append([]taxonomy.Call(nil), x.calls...), x.stopped, err
+	calls = append(calls, x.calls...)
+	for _, o := range x.open {
+		calls = append(calls, o.call)
+	}
+	return calls, x.stopped, err
 }
 
 func (x *run) load(ctx context.Context, s state.Runs, id string) error {
@@ -85,21 +101,60 @@ func (x *run) trim() {
 	}
 }
 
-// add appends one call in memory and in the store.
-func (r *runs) add(ctx context.Context, id string, c taxonomy.Call) error {
+// add notes an attempt. The attempts of one request are one call: an engine
+// that tries again as it was told is no agent that repeats itself. final says
+// that no further attempt is to be expected.
+func (r *runs) add(ctx context.Context, id, request string, c taxonomy.Call, final bool) error {
 	if id == "" {
 		return nil
 	}
 	x := r.get(id)
 	x.mu.Lock()
 	err := x.load(ctx, r.store, id)
+	x.open = slices.DeleteFunc(x.open, func(o openCall) bool { return o.request == request })
+	x.open = append(x.open, openCall{request, c})
+	var done []taxonomy.Call
+	for len(x.open) > openMost {
+		done = append(done, x.finish(0))
+	}
+	if final {
+		done = append(done, x.finish(len(x.open)-1))
+	}
+	x.mu.Unlock()
+	return errors.Join(err, r.keep(ctx, id, done))
+}
+
+// end says that a request will not be tried again.
+func (r *runs) end(ctx context.Context, id, request string) error {
+	if id == "" {
+		return nil
+	}
+	x := r.get(id)
+	x.mu.Lock()
+	var done []taxonomy.Call
+	if i := slices.IndexFunc(x.open, func(o openCall) bool { return o.request == request }); i >= 0 {
+		done = append(done, x.finish(i))
+	}
+	x.mu.Unlock()
+	return r.keep(ctx, id, done)
+}
+
+// finish moves an open call to the finished ones. x.mu is held.
+func (x *run) finish(i int) taxonomy.Call {
+	c := x.open[i].call
+	x.open = slices.Delete(x.open, i, i+1)
 	x.calls = append(x.calls, c)
 	x.trim()
-	x.mu.Unlock()
-	if err != nil {
-		return err
+	return c
+}
+
+// keep writes finished calls to the store.
+func (r *runs) keep(ctx context.Context, id string, done []taxonomy.Call) error {
+	var errs error
+	for _, c := range done {
+		errs = errors.Join(errs, r.store.Append(ctx, id, c))
 	}
-	return r.store.Append(ctx, id, c)
+	return errs
 }
 
 // stop ends a run, here at once and in the store for good.

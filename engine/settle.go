@@ -143,12 +143,15 @@ func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.
 		_, err := e.parts.Store.Settle(ctx, p.id, state.Settlement{
 			Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, By: "engine", Receipt: p.intent.String(), At: e.clock.Now(),
 		})
+		if v.Outcome == taxonomy.Unknown && errors.Is(err, state.ErrConflict) {
+			err = nil // it was looked up meanwhile: whoever did so knows better
+		}
 		errs = errors.Join(errs, err)
 	}
 	errs = errors.Join(errs, p.settleGrant(ctx, p.used(obs)))
-	errs = errors.Join(errs, e.runs.add(ctx, p.op.RunID, taxonomy.Call{
+	errs = errors.Join(errs, e.runs.add(ctx, p.op.RunID, p.op.RequestID, taxonomy.Call{
 		Name: p.op.Name, ArgsHash: p.op.ArgsFP, Outcome: v.Outcome, Error: v.Reason, ResultHash: resultHash(&p.op, v, obs), Declared: p.declared(),
-	}))
+	}, !v.Retry.Automatic()))
 	if errs != nil {
 		e.meter.StoreError("settle", errs)
 	}

@@ -161,3 +161,6 @@ func (h *House) Lose(gone bool) {
 	}
 	h.Store.Inject(func(memory.Op) memory.Fault { return memory.Fault{Err: state.ErrUnavailable} })
 }
+
+// Parts are what the house's engine was built from.
+func (h *House) Parts() engine.Parts { return h.parts }
