@@ -221,5 +221,8 @@ func (t *breakerTOML) setting() breaker.Setting {
 	for i := range min(len(t.Ramp.Steps), breaker.MaxSteps) {
 		s.Rule.Ramp.Steps[i] = breaker.PPM(t.Ramp.Steps[i])
 	}
+	if s.Rule.Probe.Evidence&breaker.Calls == 0 {
+		s.Rule.Ramp = breaker.Ramp{} // what a decision restored comes back whole
+	}
 	return s
 }
