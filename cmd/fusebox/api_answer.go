@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/receipts"
@@ -80,12 +81,11 @@ type feedDoc struct {
 }
 
 type transitionDoc struct {
-	Breaker string    `json:"breaker"`
-	Scope   string    `json:"scope"`
-	From    string    `json:"from"`
-	To      string    `json:"to"`
-	Reason  string    `json:"reason"`
-	RetryAt time.Time `json:"retry_at,omitzero"`
+	Breaker string        `json:"breaker"`
+	Scope   string        `json:"scope"`
+	From    breaker.State `json:"from"`
+	To      breaker.State `json:"to"`
+	Reason  string        `json:"reason"`
 }
 
 // nextDoc says what may be done now: "done", "retry", "reconcile" or "stop".
@@ -145,12 +145,24 @@ func describeFeeds(feeds []receipts.Feed) []feedDoc {
 	return out
 }
 
+// describeChanges are the circuits that changed their state, not those whose
+// deadline alone moved.
+func describeChanges(changes []breaker.Change) []transitionDoc {
+	out := []transitionDoc{}
+	for i := range changes {
+		if c := &changes[i]; c.Moved() {
+			out = append(out, transitionDoc{Breaker: c.Breaker, Scope: c.Scope, From: c.From, To: c.To, Reason: c.Reason.String()})
+		}
+	}
+	return out
+}
+
 // describeResult is the answer to a record that settled its permit.
 func describeResult(id string, res engine.Result) *recordAnswer {
 	v := res.Verdict
 	a := &recordAnswer{
 		V: 1, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, ClassifiedBy: v.By,
-		Feeds: describeFeeds(res.Feeds), Transitions: []transitionDoc{},
+		Feeds: describeFeeds(res.Feeds), Transitions: describeChanges(res.Changes),
 		Next:    nextDoc{Action: res.Next},
 		Retry:   retryDoc{Allowed: v.Retry.Automatic(), Advice: v.Retry, AfterMS: taxonomy.Milliseconds(v.RetryAfter)},
 		Receipt: ref(res.Receipt, res.Index, res.Durable), Policy: res.Policy, Flags: res.Flags,

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -53,13 +54,18 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// checkpointLine names the signed head in force and where a copy of it lies.
+// checkpointLine is the newest signed head that is remembered outside the log:
+// what to write down somewhere else, and where a copy of it lies.
 func (r *running) checkpointLine() string {
-	st := r.server.log.Stats()
-	return fmt.Sprintf("%s, %d receipts (copy in %s)", r.server.log.Origin(), st.Sealed, r.trusted())
+	list, err := receipts.ReadCheckpoints(r.trusted())
+	if err != nil || len(list) == 0 {
+		return "none yet"
+	}
+	c := list[len(list)-1]
+	return fmt.Sprintf("%s size %d root %s\n                 in %s", c.Origin, c.Size, c.Root, r.trusted())
 }
 
 // farewell is the last thing that a server says.
 func (r *running) farewell() string {
-	return fmt.Sprintf("stopped; last checkpoint in %s\ncheck the evidence with: %s\n", r.trusted(), verifyCommand(r.client.Config().Receipts.Dir))
+	return fmt.Sprintf("stopped\ncheckpoint       %s\nverify           %s\n", r.checkpointLine(), verifyCommand(r.client.Config().Receipts.Dir))
 }

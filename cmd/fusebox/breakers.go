@@ -60,7 +60,7 @@ func window(c circuitDoc) string {
 
 func retry(c circuitDoc) string {
 	switch {
-	case c.State == "CLOSED" && c.Override == "":
+	case c.State != "OPEN" && c.Override == "":
 		return "-"
 	case c.RetryAt.IsZero():
 		return "on evidence"

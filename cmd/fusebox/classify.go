@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
@@ -49,7 +51,10 @@ place, and the run goes on; the exit status is then 1.`,
 			return err
 		}
 		defer policy.Close()
-		c := &classifier{policy: policy}
+		c, err := newClassifier(policy)
+		if err != nil {
+			return withStatus(exitSetup, err)
+		}
 		ctx, stop := untilInterrupted(cmd.Context())
 		defer stop()
 		bad, err := c.stream(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
@@ -67,7 +72,13 @@ place, and the run goes on; the exit status is then 1.`,
 // A classifier judges observations under one policy.
 type classifier struct {
 	policy *engine.Policy
+	scopes *breaker.Registry // for the readable scopes of feeds only
 	line   int
+}
+
+func newClassifier(p *engine.Policy) (*classifier, error) {
+	scopes, err := breaker.NewRegistry(breaker.Options{Settings: p.Breakers})
+	return &classifier{policy: p, scopes: scopes}, err
 }
 
 // A verdictDoc is one line of the output.
@@ -198,13 +209,45 @@ func parseLine(line []byte) (id string, obs taxonomy.Observation, err error) {
 // judge walks the path of one observation without an engine: classify, floor,
 // advise, route.
 func (c *classifier) judge(ctx context.Context, id string, obs *taxonomy.Observation) verdictDoc {
+	complete(&obs.Operation)
 	v, _, _ := c.policy.Judge(ctx, obs)
-	feeds, _ := c.policy.Feeds(ctx, v, obs)
 	d := verdictDoc{ID: id, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, Retry: v.Retry, ClassifiedBy: v.By,
-		Policy: c.policy.Version, Feeds: describeFeeds(feeds)}
+		Policy: c.policy.Version, Feeds: c.feeds(ctx, v, obs)}
 	if v.RetryAfter > 0 {
 		ms := taxonomy.Milliseconds(v.RetryAfter)
 		d.RetryAfterMS = &ms
 	}
 	return d
+}
+
+// complete names the tool and action of an operation that was recorded without
+// them, as admission does.
+func complete(op *taxonomy.Operation) {
+	if op.Kind == "tool" {
+		op.Tool = cmp.Or(op.Tool, op.Provider)
+		op.Action = cmp.Or(op.Action, op.Name)
+		op.ActionClass = cmp.Or(op.ActionClass, op.Action)
+	}
+}
+
+// feeds are what the rules answer, whole. A server leaves out those whose
+// circuit the operation cannot name, such as the loop of a call without a run;
+// here the question is what the outcome means.
+func (c *classifier) feeds(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) []feedDoc {
+	in := &taxonomy.RouteInput{Operation: &obs.Operation, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason,
+		Attempt: max(obs.Operation.Attempt, 1), RetryAfterMS: taxonomy.Milliseconds(v.RetryAfter), ElapsedMS: obs.ElapsedMS}
+	if obs.Response != nil {
+		in.HTTPStatus = int64(obs.Response.Status)
+	}
+	answer := c.policy.Rules.Route(ctx, in)
+	if answer.Evaluation.Error != "" {
+		safe, _ := c.policy.Feeds(ctx, v, obs) // what no policy may lose
+		return describeFeeds(safe)
+	}
+	path := c.scopes.Path(&obs.Operation, 1)
+	out := make([]feedDoc, 0, len(answer.Feeds))
+	for _, f := range answer.Feeds {
+		out = append(out, feedDoc{Layer: f.Layer, Breaker: f.Breaker, Scope: path.ScopeOf(f), Signal: f.Signal, Reason: f.Reason})
+	}
+	return out
 }

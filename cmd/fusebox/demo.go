@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/sdk"
+	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 func demoCommand() *cobra.Command {
@@ -84,10 +86,11 @@ type demo struct {
 	begun  time.Time
 	wild   *wildRemote // behind fusebox
 	bare   *wildRemote // of the plain retry loop
-	run1   *running
+	srv    *running
 	agent  *agent // with fusebox
 	plain  *agent // without
 	api    *serverClient
+	modes  map[string]taxonomy.Mode // of the policy's breakers
 	report demoReport
 }
 
@@ -95,13 +98,18 @@ func (d *demo) run(ctx context.Context) (*demoReport, error) {
 	if err := d.setUp(ctx); err != nil {
 		return nil, errors.Join(err, d.tearDown())
 	}
-	for _, step := range []func(context.Context) error{d.storm, d.recovery, d.mail, d.loop, d.payment, d.finish} {
+	for _, step := range []func(context.Context) error{d.storm, d.recovery, d.mail, d.loop, d.payment} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, d.tearDown())
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, errors.Join(errors.New("interrupted"), d.tearDown())
 		}
+	}
+	d.report.Damage = damageReport{MailsWanted: 2, MailsDelivered: d.wild.sent, MailsPlain: d.bare.sent, Paid: d.wild.paid, PaidPlain: d.bare.paid}
+	d.modes = map[string]taxonomy.Mode{}
+	for _, s := range d.srv.client.Registry().Settings() {
+		d.modes[s.Name] = s.Rule.Mode
 	}
 	if err := d.tearDown(); err != nil {
 		return nil, err
@@ -128,15 +136,15 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 		Listen:    sdk.Listen{Agent: "127.0.0.1:0", Operator: "127.0.0.1:0"},
 		Upstreams: []sdk.Upstream{{Name: "anthropic", Dialect: "anthropic", URL: d.wild.url}},
 	}
-	if d.run1, err = start(ctx, startOptions{Config: cfg, Logger: newLogger(io.Discard, sdk.LogConfig{})}); err != nil {
+	if d.srv, err = start(ctx, startOptions{Config: cfg, Logger: newLogger(io.Discard, sdk.LogConfig{})}); err != nil {
 		return err
 	}
 	client := &http.Client{}
-	api := "http://" + d.run1.agent
+	api := "http://" + d.srv.agent
 	d.api = newServerClient(api)
 	d.agent = &agent{http: client, baseURL: api + "/anthropic", remote: d.wild.url, api: api, run: "demo-run", pause: 20 * time.Millisecond}
 	d.plain = &agent{http: client, baseURL: d.bare.url, remote: d.bare.url, pause: 20 * time.Millisecond}
-	d.report.V, d.report.Data, d.report.Policy = 1, d.dir, string(d.run1.client.Engine().Version())
+	d.report.V, d.report.Data, d.report.Policy = 1, d.dir, string(d.srv.client.Engine().Version())
 	d.say("fusebox %s: a scripted agent, a misbehaving remote, %s\n", version, d.dir)
 	return nil
 }
@@ -163,13 +171,13 @@ func (d *demo) storm(ctx context.Context) error {
 	d.wild.setStorm(true)
 	d.bare.setStorm(true)
 	refused := 0
-	for range a.wants {
-		if c := d.agent.model(ctx); c.decided == "reject" {
+	for i := range a.wants {
+		if c := d.agent.model(ctx, demoPrompt(i+1)); c.decided == "reject" {
 			if refused++; refused == 1 {
 				d.say("   circuit opens: %s; the agent is told at once and does not retry\n", c.reason)
 			}
 		}
-		d.plain.model(ctx)
+		d.plain.model(ctx, demoPrompt(i+1))
 	}
 	d.wild.setStorm(false)
 	d.bare.setStorm(false)
@@ -185,12 +193,13 @@ func (d *demo) recovery(ctx context.Context) error {
 	}
 	ok := 0
 	for i := range a.wants {
-		if d.agent.model(ctx).ok {
+		prompt := demoPrompt(demoActs[0].wants + i + 1)
+		if d.agent.model(ctx, prompt).ok {
 			if ok++; ok == 1 {
 				d.say("   call %d is the probe; it succeeds and the circuit closes\n", i+1)
 			}
 		}
-		d.plain.model(ctx)
+		d.plain.model(ctx, prompt)
 	}
 	d.end(a, fmt.Sprintf("%d of %d calls answered", ok, a.wants))
 	if ok != a.wants {
@@ -218,14 +227,14 @@ func (d *demo) cooldown(ctx context.Context) error {
 		if time.Since(begin) > 15*time.Second {
 			return errors.New("the provider circuit did not leave OPEN within 15 s")
 		}
+		if wait <= 10*time.Millisecond {
+			return nil // its time has come; the next call is the probe
+		}
 		d.say("   waiting out the cooldown: %s\n", wait.Round(10*time.Millisecond))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(min(wait+20*time.Millisecond, 5*time.Second)):
-		}
-		if wait <= 10*time.Millisecond {
-			return nil // its time has come; the next call is the probe
 		}
 	}
 }
@@ -251,7 +260,8 @@ func (d *demo) mail(ctx context.Context) error {
 			d.say("   mail 2: %s\n", c.record.Outcome)
 		default:
 			d.report.Module = moduleReport{By: c.record.ClassifiedBy, Class: c.record.Class.String(), Reason: c.record.Reason}
-			d.say("   mail 3: HTTP 403, which %s knows to be %s (%s): no retry, no alarm at security\n", c.record.ClassifiedBy, c.record.Class, c.record.Reason)
+			module, _, _ := strings.Cut(c.record.ClassifiedBy, "@")
+			d.say("   mail 3: HTTP 403, which the module %s knows to be a matter of %s (%s)\n", module, c.record.Class, c.record.Reason)
 		}
 	}
 	d.end(a, "the mail that timed out was delivered once")
@@ -308,20 +318,14 @@ func (d *demo) payment(ctx context.Context) error {
 	return nil
 }
 
-// finish gathers what only the running server knows.
-func (d *demo) finish(ctx context.Context) error {
-	d.report.Damage = damageReport{MailsWanted: 2, MailsDelivered: d.wild.sent, MailsPlain: d.bare.sent, Paid: d.wild.paid, PaidPlain: d.bare.paid}
-	return nil
-}
-
 // tearDown ends everything that runs; it may be called twice.
 func (d *demo) tearDown() error {
 	var err error
-	if d.run1 != nil {
-		err = d.run1.stop()
-		d.report.Receipts.Dir = d.run1.client.Config().Receipts.Dir
-		d.report.Receipts.Checkpoint = d.run1.trusted()
-		d.run1 = nil
+	if d.srv != nil {
+		err = d.srv.stop()
+		d.report.Receipts.Dir = d.srv.client.Config().Receipts.Dir
+		d.report.Receipts.Checkpoint = d.srv.trusted()
+		d.srv = nil
 	}
 	for _, w := range []**wildRemote{&d.wild, &d.bare} {
 		if *w != nil {
@@ -351,7 +355,8 @@ func (d *demo) verify(ctx context.Context) error {
 			return err
 		}
 		if t := &e.Receipt; t.PrevState != t.State {
-			d.report.Circuits = append(d.report.Circuits, circuitMove{Scope: t.Scope, From: t.PrevState.String(), To: t.State.String(), Reason: t.Reason})
+			d.report.Circuits = append(d.report.Circuits, circuitMove{Scope: t.Scope, From: t.PrevState.String(), To: t.State.String(), Reason: t.Reason,
+				Mode: d.modes[t.Breaker].String()})
 		}
 	}
 	d.report.Took = time.Since(d.begun)

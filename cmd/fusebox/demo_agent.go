@@ -40,12 +40,12 @@ type called struct {
 
 // model asks for one completion, with the retries of an official SDK: three
 // tries on 429, 5xx and broken connections, unless x-should-retry says no.
-func (a *agent) model(ctx context.Context) called {
+func (a *agent) model(ctx context.Context, prompt string) called {
 	var c called
 	for c.tries < sdkTries {
 		c.tries++
-		status, header, body, err := a.post(ctx, a.baseURL+"/v1/messages", demoPrompt, map[string]string{
-			"x-api-key": "demo-key", "anthropic-version": "2023-06-01", "Fusebox-Run": a.run,
+		status, header, body, err := a.post(ctx, a.baseURL+"/v1/messages", prompt, map[string]string{
+			"x-api-key": "demo-key", "anthropic-version": "2023-06-01",
 			"User-Agent": "Anthropic/JS 1.14.0", "X-Stainless-Retry-Count": fmt.Sprint(c.tries - 1)})
 		switch {
 		case err == nil && status < 300:

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strconv"
 	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 // A demoReport is what a demo ends with.
@@ -47,6 +49,7 @@ type circuitMove struct {
 	From   string `json:"from"`
 	To     string `json:"to"`
 	Reason string `json:"reason"`
+	Mode   string `json:"mode"` // "observe" binds nobody
 }
 
 // An unknownReport is the story of the mail that nobody could account for.
@@ -97,7 +100,11 @@ func (r *demoReport) write(w io.Writer) error {
 	fmt.Fprintf(w, "\nCircuits that moved\n")
 	moves := make([][]string, 0, len(r.Circuits))
 	for _, c := range r.Circuits {
-		moves = append(moves, []string{c.Scope, c.From + " → " + c.To, c.Reason})
+		reason := c.Reason
+		if c.Mode != taxonomy.ModeEnforce.String() {
+			reason += " (observed only)"
+		}
+		moves = append(moves, []string{c.Scope, dash(c.From) + " → " + dash(c.To), reason})
 	}
 	if err := writeTable(w, nil, moves); err != nil {
 		return err

@@ -1,6 +1,9 @@
 package main
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // The acts of the demo, as the table and the counters name them.
 const (
@@ -71,4 +74,7 @@ func demoPayment() toolCall {
 		amount: 6_000_000, path: "/payments", key: "payment-1", body: `{"iban":"DE00","amount":6000000}`}
 }
 
-const demoPrompt = `{"model":"demo-model","max_tokens":100,"messages":[{"role":"user","content":"Summarise ticket 17."}]}`
+// demoPrompt asks for another ticket each time: the agent is not in a loop here.
+func demoPrompt(ticket int) string {
+	return fmt.Sprintf(`{"model":"demo-model","max_tokens":100,"messages":[{"role":"user","content":"Summarise ticket %d."}]}`, ticket)
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -96,7 +95,7 @@ loop:
 		case failed = <-r.failed:
 			break loop
 		case <-hup:
-			r.reload(ctx)
+			_ = r.client.Reload(ctx) // the log says what became of it; the last good policy stays
 		}
 	}
 	fmt.Fprintln(out, "stopping")
@@ -105,15 +104,4 @@ loop:
 	}
 	_, err := io.WriteString(out, r.farewell())
 	return err
-}
-
-// reload puts the policy in force anew; what is wrong with it is logged, and
-// the last good one stays.
-func (r *running) reload(ctx context.Context) {
-	before := r.client.Engine().Version()
-	if err := r.client.Reload(ctx); err != nil {
-		r.logger.Error("policy not reloaded, the last good one stays in force", slog.String("policy", string(before)), slog.String("error", oneLine(err)))
-		return
-	}
-	r.logger.Info("policy reloaded", slog.String("policy", string(r.client.Engine().Version())), slog.String("before", string(before)))
 }
