@@ -38,8 +38,9 @@ type Permit struct {
 	heads     []head
 	admission receipts.ID
 	intent    receipts.ID
-	approval  string // id of the approval to consume
-	granted   bool
+	approval  string      // id of the approval to consume
+	granted   bool        // a write's reservation is open in the store
+	spend     state.Spend // a read's part of this process's blocks
 	degraded  bool
 	flags     []string
 	repeats   int64
@@ -379,58 +380,6 @@ func (p *Permit) denied(c *breaker.Refusal) *Rejection {
 		rej.Next = "fallback"
 	}
 	return rej
-}
-
-// affordable looks at the budgets without taking anything: a call that cannot
-// fit is refused before anything durable is written. The reservation at
-// dispatch decides.
-func (p *Permit) affordable(ctx context.Context) *Rejection {
-	lines := p.policy.lines(&p.op, p.e.clock.Now())
-	if len(lines) == 0 {
-		return nil
-	}
-	accounts := make([]string, len(lines))
-	for i, l := range lines {
-		accounts[i] = l.Account
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.e.parts.StoreWait)
-	defer cancel()
-	usage, err := p.e.parts.Store.Usage(ctx, accounts...)
-	if err != nil {
-		p.e.meter.StoreError("usage", err)
-		return nil // dispatch must reserve, and says what follows from a lost store
-	}
-	for _, u := range usage {
-		i := slices.Index(accounts, u.Account)
-		if i < 0 {
-			continue
-		}
-		if x := over(lines[i], u); x != nil {
-			v := p.e.refusal(p.policy, &p.op, `{"event":"budget_check","decision":"deny"}`)
-			p.feedRefusal(ctx, v)
-			return p.exhausted(x)
-		}
-	}
-	return nil
-}
-
-// over names the first unit of an account that has no room for a line.
-func over(l state.Line, u state.Usage) *state.Exhausted {
-	taken := u.Used.Add(u.Reserved)
-	for _, c := range [...]struct {
-		unit               string
-		limit, taken, want int64
-	}{
-		{"cost_nano_usd", l.Limit.CostNanoUSD, taken.CostNanoUSD, l.Want.CostNanoUSD},
-		{"tokens", l.Limit.Tokens, taken.Tokens, l.Want.Tokens},
-		{"attempts", l.Limit.Attempts, taken.Attempts, l.Want.Attempts},
-		{"time_ms", l.Limit.TimeMS, taken.TimeMS, l.Want.TimeMS},
-	} {
-		if c.limit > 0 && c.taken+c.want > c.limit {
-			return &state.Exhausted{Account: l.Account, Unit: c.unit, Left: max(c.limit-c.taken, 0), Wanted: c.want}
-		}
-	}
-	return nil
 }
 
 // refuse stamps a rejection, leaves its receipt and hands it to the caller.

@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -37,36 +41,154 @@ func (p *Policy) wants(op *taxonomy.Operation) state.Amounts {
 // cost is the price of so many tokens, 0 where policy declares no price.
 func (p *Policy) cost(op *taxonomy.Operation, in, out int64) int64 {
 	for _, pr := range p.Prices {
-		if pr.Provider == op.Provider && (pr.Model == op.Model || pr.Model == "") {
+		if pr.Provider == op.Provider && pr.covers(op.Model) {
 			return in*pr.InputPerMillion/1e6 + out*pr.OutputPerMillion/1e6
 		}
 	}
 	return 0
 }
 
+// covers matches a model by its name; "" is every model, and a trailing * every
+// ending. The first price that covers a model counts.
+func (p *Price) covers(model string) bool {
+	if stem, ok := strings.CutSuffix(p.Model, "*"); ok {
+		return strings.HasPrefix(model, stem)
+	}
+	return p.Model == "" || p.Model == model
+}
+
 // account renders the key of one scope and window. Parts are length-prefixed,
-// so that no tenant's name can spell another tenant's account. ok is false
-// when the operation lacks the widest part: the budget is not about it.
-func (b *Budget) account(op *taxonomy.Operation, now time.Time) (string, bool) {
+// so that no tenant's name can spell another tenant's account; an absent part
+// is a value like any other, so that calls without a tenant have a limit too.
+// ok is false for a budget without a window, such as a run's, when the
+// operation lacks the narrowest part: it has no run that could have one.
+func (b *Budget) account(op *taxonomy.Operation, now time.Time) (key string, ok bool) {
+	key, narrowest := render(b.Name, b.Scope, op)
+	if b.Window > 0 {
+		return key + "@" + now.UTC().Truncate(b.Window).Format(time.RFC3339), true
+	}
+	return key, narrowest != ""
+}
+
+// render writes a name and the parts of a scope, length-prefixed, and returns
+// the narrowest part.
+func render(name string, scope []string, op *taxonomy.Operation) (key, narrowest string) {
 	var s strings.Builder
-	s.WriteString(b.Name)
-	for i, field := range b.Scope {
-		part, _ := taxonomy.PartNamed(field)
-		if part == nil {
-			return "", false
-		}
-		v := part(op)
-		if v == "" && i == 0 {
-			return "", false
+	s.WriteString(name)
+	for _, field := range scope {
+		narrowest = ""
+		if part, ok := taxonomy.PartNamed(field); ok {
+			narrowest = part(op)
 		}
 		s.WriteByte('/')
-		s.WriteString(strconv.Itoa(len(v)))
+		s.WriteString(strconv.Itoa(len(narrowest)))
 		s.WriteByte(':')
-		s.WriteString(v)
+		s.WriteString(narrowest)
 	}
-	if b.Window > 0 {
-		s.WriteByte('@')
-		s.WriteString(now.UTC().Truncate(b.Window).Format(time.RFC3339))
+	return s.String(), narrowest
+}
+
+// affordable looks at the budgets without taking anything: a call that cannot
+// fit is refused before anything is written. The reservation at dispatch
+// decides; what is seen here may be a moment old.
+func (p *Permit) affordable(ctx context.Context) *Rejection {
+	e := p.e
+	for _, l := range p.policy.lines(&p.op, e.clock.Now()) {
+		u, err := e.usage.of(ctx, e, l.Account)
+		if err != nil {
+			e.meter.StoreError("usage", err)
+			return nil // dispatch must reserve, and says what follows from a lost store
+		}
+		if x := over(l, u); x != nil {
+			return p.spent(ctx, x)
+		}
 	}
-	return s.String(), true
+	return nil
+}
+
+// spent is the rejection of a call that its budget has no room for; it feeds
+// the budget's circuit.
+func (p *Permit) spent(ctx context.Context, x *state.Exhausted) *Rejection {
+	v := p.e.refusal(p.policy, &p.op, `{"event":"budget_check","decision":"deny"}`)
+	p.feedRefusal(ctx, v)
+	return p.exhausted(x)
+}
+
+// over names the first unit of an account that has no room for a line. Only
+// what is settled is looked at: what others, or this process's own blocks, hold
+// at the moment may come back.
+func over(l state.Line, u state.Usage) *state.Exhausted {
+	for _, c := range [...]struct {
+		unit              string
+		limit, used, want int64
+	}{
+		{"cost_nano_usd", l.Limit.CostNanoUSD, u.Used.CostNanoUSD, l.Want.CostNanoUSD},
+		{"tokens", l.Limit.Tokens, u.Used.Tokens, l.Want.Tokens},
+		{"attempts", l.Limit.Attempts, u.Used.Attempts, l.Want.Attempts},
+		{"time_ms", l.Limit.TimeMS, u.Used.TimeMS, l.Want.TimeMS},
+	} {
+		if c.limit > 0 && c.used+c.want > c.limit {
+			return &state.Exhausted{Account: l.Account, Unit: c.unit, Left: max(c.limit-c.used, 0), Wanted: c.want}
+		}
+	}
+	return nil
+}
+
+// usages remembers for a second where accounts stand.
+type usages struct {
+	mu   sync.Mutex
+	seen map[string]seenUsage
+}
+
+type seenUsage struct {
+	usage state.Usage
+	at    time.Time
+}
+
+const (
+	usageFresh = time.Second
+	usageMost  = 10_000 // accounts remembered
+)
+
+func (c *usages) of(ctx context.Context, e *Engine, account string) (state.Usage, error) {
+	now := e.clock.Now()
+	c.mu.Lock()
+	s, ok := c.seen[account]
+	c.mu.Unlock()
+	if age := now.Sub(s.at); ok && age >= 0 && age < usageFresh {
+		return s.usage, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
+	defer cancel()
+	us, err := e.parts.Store.Usage(ctx, account)
+	if err != nil || len(us) == 0 {
+		return state.Usage{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == nil || len(c.seen) >= usageMost {
+		c.seen = map[string]seenUsage{}
+	}
+	c.seen[account] = seenUsage{us[0], now}
+	return us[0], nil
+}
+
+// takeBlock spends a read's budget from this process's blocks: no write to the
+// store for most calls, and never over the limit.
+func (p *Permit) takeBlock(ctx context.Context, lines []state.Line) *Rejection {
+	e := p.e
+	ctx, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
+	defer cancel()
+	spend, err := e.blocks.Take(ctx, lines)
+	if err == nil {
+		p.spend = spend
+		return nil
+	}
+	if x, ok := errors.AsType[*state.Exhausted](err); ok {
+		return p.spent(ctx, x)
+	}
+	e.meter.StoreError("budget", err)
+	// Budgets never depend on what is cached: without the store, what cannot be
+	// reserved cannot be spent.
+	return p.unavailable("state_unavailable", fmt.Errorf("reserve: %w", err))
 }

@@ -62,6 +62,7 @@ func (p *Permit) Mark(ctx context.Context) error {
 	rej := p.mark(ctx)
 	if rej != nil {
 		p.phase.Store(released)
+		p.spend.Settle(state.Amounts{}) // nothing was sent
 		p.free()
 		return p.e.refuse(p.policy, &p.op, rej)
 	}
@@ -101,7 +102,12 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 	}
 	leases, granted := p.leases(ctx)
 	d := state.Dispatch{Leases: leases, UseApproval: p.approval}
-	if lines := p.policy.lines(&p.op, e.clock.Now()); len(lines) > 0 {
+	lines := p.policy.lines(&p.op, e.clock.Now())
+	if len(lines) > 0 && !p.op.Effect.Writes() {
+		if rej := p.takeBlock(ctx, lines); rej != nil {
+			return rej
+		}
+	} else if len(lines) > 0 {
 		d.Reservation = &state.Reservation{ID: p.id, Lines: lines, Expires: e.clock.Now().Add(e.at(p.lifetime()).Sub(e.clock.Now()))}
 		p.granted = true
 	}
@@ -111,7 +117,7 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 		d.Intent = p.intentRecord(r)
 		p.intent = r.ID
 		evidence = e.begin(ctx, r)
-	} else if d.Reservation == nil && len(d.Leases) == 0 && d.UseApproval == "" {
+	} else if len(d.Leases) == 0 && d.UseApproval == "" {
 		return nil
 	}
 	rej := p.commit(ctx, d, granted)
@@ -154,7 +160,7 @@ func (p *Permit) commit(ctx context.Context, d state.Dispatch, granted func()) *
 	}
 	p.granted = false
 	if x, ok := errors.AsType[*state.Exhausted](err); ok {
-		return p.exhausted(x)
+		return p.spent(ctx, x)
 	}
 	switch {
 	case errors.Is(err, state.ErrRefused):

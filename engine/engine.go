@@ -95,6 +95,8 @@ type Engine struct {
 	permits  *permits
 	runs     *runs
 	tokens   retryTokens
+	blocks   *state.Blocks
+	usage    usages
 	combine  *combiner
 	closed   atomic.Bool
 
@@ -110,6 +112,7 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 	}
 	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store)}
 	e.combine = newCombiner(e)
+	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now})
 	var err error
 	e.registry, err = breaker.NewRegistry(breaker.Options{Shared: true, Draw: func() breaker.PPM {
 		return breaker.PPM(parts.Draw() * float64(breaker.One))
@@ -227,6 +230,7 @@ func (e *Engine) Tick(ctx context.Context) {
 	e.noteChanges(e.registry.Tick(now), nil)
 	e.combine.flush(ctx)
 	if now.Sub(e.condemnedAt) >= 5*time.Second {
+		_ = e.blocks.Return(ctx, 30*time.Second) // tried again; until then the units count as used
 		e.condemnedAt = now
 		_ = e.condemn(ctx, "expired") // metered, and tried again
 	}
@@ -246,6 +250,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		errs = errors.Join(errs, p.lapse(context.WithoutCancel(ctx), "shutdown"))
 	}
 	e.combine.flush(context.WithoutCancel(ctx))
+	errs = errors.Join(errs, e.runs.endAll(context.WithoutCancel(ctx)), e.blocks.Close(context.WithoutCancel(ctx)))
 	e.note(e.newReceipt(receipts.KindShutdown, receipts.Audit))
 	return errors.Join(errs, e.policy.Load().release())
 }

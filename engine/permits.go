@@ -116,10 +116,8 @@ func (p *Policy) bulkheads(op *taxonomy.Operation) []head {
 	var out []head
 	for i := range p.Bulkheads {
 		b := &p.Bulkheads[i]
-		scope := Budget{Name: b.Name, Scope: b.Scope}
-		if key, ok := scope.account(op, zeroTime); ok {
-			out = append(out, head{name: b.Name, key: key, most: b.Most})
-		}
+		key, _ := render(b.Name, b.Scope, op)
+		out = append(out, head{name: b.Name, key: key, most: b.Most})
 	}
 	return out
 }

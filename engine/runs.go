@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -137,6 +138,24 @@ func (r *runs) end(ctx context.Context, id, request string) error {
 	}
 	x.mu.Unlock()
 	return r.keep(ctx, id, done)
+}
+
+// endAll says that no request of any run will be tried again: the engine closes.
+func (r *runs) endAll(ctx context.Context) error {
+	r.mu.Lock()
+	all := maps.Clone(r.byID)
+	r.mu.Unlock()
+	var errs error
+	for id, x := range all {
+		x.mu.Lock()
+		var done []taxonomy.Call
+		for len(x.open) > 0 {
+			done = append(done, x.finish(0))
+		}
+		x.mu.Unlock()
+		errs = errors.Join(errs, r.keep(ctx, id, done))
+	}
+	return errs
 }
 
 // finish moves an open call to the finished ones. x.mu is held.

@@ -180,6 +180,7 @@ func (p *Permit) used(obs *taxonomy.Observation) state.Amounts {
 func (p *Permit) Used(u taxonomy.Estimate) { p.usage.Store(&u) }
 
 func (p *Permit) settleGrant(ctx context.Context, used state.Amounts) error {
+	p.spend.Settle(used)
 	if !p.granted {
 		return nil
 	}
@@ -222,6 +223,7 @@ func (p *Permit) Abandon(ctx context.Context) error {
 
 // release ends a permit that was never dispatched.
 func (p *Permit) release(ctx context.Context, reason string) error {
+	p.spend.Settle(state.Amounts{})
 	if err := p.e.carry(ctx, p.path.Release(p.ticket, p.e.clock.Mono())); err != nil {
 		p.e.meter.StoreError("release", err)
 	}
