@@ -210,6 +210,11 @@ func (e *Engine) Use(p *Policy) error {
 // store change, until ctx ends.
 func (e *Engine) Run(ctx context.Context) error {
 	go e.follow(ctx)
+	go func() {
+		for e.clock.Sleep(time.Second, ctx.Done()) {
+			_ = e.LookUpDue(ctx) // metered; what failed is due again
+		}
+	}()
 	for {
 		if !e.clock.Sleep(beat, ctx.Done()) {
 			return context.Cause(ctx)

@@ -395,3 +395,46 @@ func TestUnknownRequestIsRefusedOnEveryRoad(t *testing.T) {
 		t.Errorf("reached %d times", remote.Reached())
 	}
 }
+
+type answers []engine.Finding
+
+func (a *answers) Reconcile(context.Context, state.Intent) (engine.Finding, error) {
+	f := (*a)[0]
+	if len(*a) > 1 {
+		*a = (*a)[1:]
+	}
+	return f, nil
+}
+
+// R-CALL-4: an UNKNOWN outcome is looked up at its pace, and settled by what the
+// lookup proves; what stays UNKNOWN is handed to a person in the end.
+func TestLookupsArePacedAndEndWithAPerson(t *testing.T) {
+	lookups := &answers{engine.StillUnknown}
+	h := enginetest.New(t, func(p *engine.Parts) {
+		p.Reconcilers = map[string]engine.Reconciler{"mail": lookups}
+		p.Policy.Tools = []engine.Tool{{Tool: "mail", Reconcile: "mail", Lookup: engine.Lookup{After: time.Second, Every: 10 * time.Second, Tries: 3}}}
+	})
+	remote := enginetest.NewRemote(enginetest.Broken("read_timeout"))
+	_, _ = h.Do(t.Context(), enginetest.Write("w1"), remote.Send)
+	look := func() state.Intent {
+		t.Helper()
+		if err := h.LookUpDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return h.Intents(t)[0]
+	}
+	if in := look(); in.Tries > 1 {
+		t.Errorf("looked up before its time: %+v", in)
+	}
+	for range 10 {
+		h.Clock.Advance(time.Minute)
+		look()
+	}
+	in := look()
+	if in.State != state.Unsettled || in.Case == "" {
+		t.Errorf("after its last try: %s, case %q", in.State, in.Case)
+	}
+	if remote.Reached() != 1 {
+		t.Errorf("the remote saw %d calls", remote.Reached())
+	}
+}

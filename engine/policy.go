@@ -97,7 +97,29 @@ type Tool struct {
 	Reconcile  string // name of the reconciler, "" when there is none
 	Compensate string // tool operation that takes it back, "tool.action"
 	Polls      bool   // repeated equal calls are no loop
+	Lookup     Lookup // how often an UNKNOWN outcome is looked up
 	Condition  string // what makes a conditionally_repeatable call repeatable: "key", "reconcile"
+}
+
+// Lookup paces the reconciliation of UNKNOWN outcomes. Zero fields take the
+// values named here; after the last try a person is asked.
+type Lookup struct {
+	After time.Duration // before the first; 2 s
+	Every time.Duration // between two, doubling up to five minutes; 10 s
+	Tries int64         // 6
+}
+
+func (l Lookup) filled() Lookup {
+	if l.After <= 0 {
+		l.After = 2 * time.Second
+	}
+	if l.Every <= 0 {
+		l.Every = 10 * time.Second
+	}
+	if l.Tries <= 0 {
+		l.Tries = 6
+	}
+	return l
 }
 
 // A Budget limits what is used per scope and window.

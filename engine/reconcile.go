@@ -31,13 +31,22 @@ func (e *Engine) Reconcile(ctx context.Context, intentID string, f Finding, by s
 	case NotApplied:
 		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Failed, Class: taxonomy.TransientTransport, Reason: "reconciled_not_applied", By: by, Receipt: r.ID.String(), At: e.clock.Now()})
 	default:
-		in, err = e.parts.Store.Postpone(ctx, intentID, e.clock.Now().Add(backoff(in.Tries)), "")
+		in, err = e.parts.Store.Postpone(ctx, intentID, e.clock.Now().Add(e.lookupOf(in).pause(in.Tries)), "")
 	}
 	e.note(r)
 	if err != nil {
 		return in, fmt.Errorf("reconcile %s: %w", intentID, err)
 	}
 	return in, nil
+}
+
+// lookupOf is the pace that policy declares for an intent's tool.
+func (e *Engine) lookupOf(in state.Intent) Lookup {
+	op, _ := taxonomy.ParseOperation(in.Operation) // an unreadable one keeps the default pace
+	policy := e.current()
+	defer func() { _ = policy.release() }()
+	t, _ := policy.tool(&op)
+	return t.Lookup.filled()
 }
 
 // settleUnknown settles an intent and tells the ambiguity circuit of its action
@@ -63,9 +72,70 @@ func (e *Engine) settleUnknown(ctx context.Context, in state.Intent, s state.Set
 	return in, e.evidenceFor(ctx, &op, breaker.Reconciled, s.By)
 }
 
-// backoff paces lookups: one second, doubling, at most five minutes.
-func backoff(tries int64) time.Duration {
-	return min(time.Second<<min(tries, 9), 5*time.Minute)
+// pause is the time before the next lookup: doubling, at most five minutes.
+func (l Lookup) pause(tries int64) time.Duration {
+	d := l.Every
+	for range min(tries, 10) {
+		d = min(2*d, 5*time.Minute)
+	}
+	return d
+}
+
+// LookUpDue asks the declared reconcilers about every UNKNOWN intent whose time
+// has come, a few at once. What stays UNKNOWN after its last try becomes a case
+// for a person, who finds it by fusebox intents.
+func (e *Engine) LookUpDue(ctx context.Context) error {
+	now := e.clock.Now()
+	var due []state.Intent
+	for in, err := range e.parts.Store.Find(ctx, state.IntentQuery{States: []state.IntentState{state.Unsettled}, Due: now, Limit: 16}) {
+		if err != nil {
+			e.meter.StoreError("intents", err)
+			return err
+		}
+		due = append(due, in)
+	}
+	var errs error
+	for _, in := range due {
+		errs = errors.Join(errs, e.lookUpOne(ctx, in, now))
+	}
+	return errs
+}
+
+func (e *Engine) lookUpOne(ctx context.Context, in state.Intent, now time.Time) error {
+	op, err := taxonomy.ParseOperation(in.Operation)
+	if err != nil {
+		return fmt.Errorf("reconcile %s: read its operation: %w", in.ID, err)
+	}
+	policy := e.current()
+	t, _ := policy.tool(&op)
+	_ = policy.release()
+	pace := t.Lookup.filled()
+	if first := in.Result.At.Add(pace.After); now.Before(first) {
+		_, err = e.parts.Store.Postpone(ctx, in.ID, first, "")
+		return err
+	}
+	if in.Case != "" || e.parts.Reconcilers[t.Reconcile] == nil || in.Tries >= pace.Tries {
+		return e.handOver(ctx, in)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	_, err = e.Lookup(ctx, in)
+	return err
+}
+
+// lookupWait is the most that one lookup may take.
+const lookupWait = 10 * time.Second
+
+// handOver makes an UNKNOWN intent a case for a person, once.
+func (e *Engine) handOver(ctx context.Context, in state.Intent) error {
+	const never = 10 * 365 * 24 * time.Hour
+	if in.Case == "" {
+		r := e.reconcileReceipt(in, StillUnknown, "engine")
+		r.Reason = "handed_to_person"
+		e.note(r)
+	}
+	_, err := e.parts.Store.Postpone(ctx, in.ID, e.clock.Now().Add(never), "case-"+in.ID)
+	return err
 }
 
 // Lookup asks the declared reconciler of an intent's tool once, and records

@@ -29,7 +29,7 @@ import (
 //	fault dispatch-after-state | clear dispatch-after-state
 //	store gone | store back
 //	restart                                  the process is killed and started again
-//	reconcile applied
+//	reconcile applied | lookup               by hand, or by the declared reconcilers that are due
 //	override provider:acme-ai/-/large forced_open 60s
 //	deny payment | allow payment             an authority rule for an action class
 //	stop run-1 'credential revoked'

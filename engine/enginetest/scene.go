@@ -81,7 +81,7 @@ func init() { // a map literal would refer to itself through want
 		"admit": (*Scene).admit, "mark": (*Scene).mark, "settle": (*Scene).settle, "abandon": (*Scene).abandon,
 		"advance": (*Scene).advance, "step": (*Scene).step, "tick": (*Scene).tick, "fault": (*Scene).fault,
 		"clear": (*Scene).clear, "store": (*Scene).store, "restart": (*Scene).restart, "reconcile": (*Scene).reconcile,
-		"override": (*Scene).override, "enqueue": (*Scene).enqueue, "drain": (*Scene).drain, "withdraw": (*Scene).withdraw,
+		"override": (*Scene).override, "enqueue": (*Scene).enqueue, "drain": (*Scene).drain, "withdraw": (*Scene).withdraw, "lookup": (*Scene).lookup,
 		"deny": (*Scene).deny, "allow": (*Scene).allow, "stop": (*Scene).stop, "want": (*Scene).want,
 	}
 }
@@ -319,6 +319,9 @@ func (s *Scene) deny(_ *testing.T, w []string) error  { s.Deny(w[0]); return nil
 func (s *Scene) allow(_ *testing.T, w []string) error { s.Allow(w[0]); return nil }
 
 func (s *Scene) stop(_ *testing.T, w []string) error { return s.Engine.StopRun(s.ctx, w[0], w[1]) }
+
+// lookup asks the reconcilers about whatever is due.
+func (s *Scene) lookup(*testing.T, []string) error { s.lastErr = s.Engine.LookUpDue(s.ctx); return nil }
 
 // enqueue keeps the latest call, which was answered with queue.
 func (s *Scene) enqueue(*testing.T, []string) error {
