@@ -53,9 +53,10 @@ type column[T any] struct {
 // are named: the projection, the memo key, the published schema, the check of
 // what rules may read and the reader used by replay are all made from it.
 type document[T any] struct {
-	name   string // "fusebox.outcome/v1"
-	title  string
-	fields []field[T]
+	name      string // "fusebox.outcome/v1"
+	title     string
+	fields    []field[T]
+	operation func(T) *taxonomy.Operation
 }
 
 // find returns the fields at or below a path, and whether the path runs past a

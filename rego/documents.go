@@ -4,13 +4,12 @@ import "github.com/fusebox-dev/fusebox/taxonomy"
 
 // The four input documents (DESIGN decision 5). Every field is always present.
 
-func withSchema[T any](name, title string, fields ...[]field[T]) *document[T] {
-	d := &document[T]{name: name, title: title}
+func withSchema[T any](name, title string, fields []field[T], op func(T) *taxonomy.Operation) *document[T] {
+	d := &document[T]{name: name, title: title, operation: op}
 	d.fields = append(d.fields, field[T]{path: "schema", kind: constant, about: "name and version of this document",
 		enum: []string{name}, text: func(T) string { return name }})
-	for _, f := range fields {
-		d.fields = append(d.fields, f...)
-	}
+	d.fields = append(d.fields, fields...)
+	d.fields = append(d.fields, operationFields(op)...)
 	return d
 }
 
@@ -34,7 +33,7 @@ var outcomeDocument = withSchema("fusebox.outcome/v1", "What routing rules see: 
 		{path: "outcome.retry_after_ms", kind: number, about: "the remote's instruction to wait; 0 is none", number: func(in routeIn) int64 { return in.RetryAfterMS }},
 		{path: "outcome.elapsed_ms", kind: number, about: "time of the attempt", id: true, number: func(in routeIn) int64 { return in.ElapsedMS }},
 	},
-	operationFields(func(in routeIn) *taxonomy.Operation { return in.Operation }))
+	func(in routeIn) *taxonomy.Operation { return in.Operation })
 
 var operationDocument = withSchema("fusebox.operation/v1", "What authority rules see: an operation and who asks",
 	[]field[authorityIn]{
@@ -52,7 +51,7 @@ var operationDocument = withSchema("fusebox.operation/v1", "What authority rules
 			enum: []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
 			text: func(in authorityIn) string { return in.Clock.Weekday }},
 	},
-	operationFields(func(in authorityIn) *taxonomy.Operation { return in.Operation }))
+	func(in authorityIn) *taxonomy.Operation { return in.Operation })
 
 var admissionDocument = withSchema("fusebox.admission/v1", "What admission rules see: new work, and the circuits that refuse it",
 	[]field[admissionIn]{
@@ -67,7 +66,7 @@ var admissionDocument = withSchema("fusebox.admission/v1", "What admission rules
 				{name: "retry_in_ms", about: "until its cooldown ends; 0 is not known", number: func(in admissionIn, i int) int64 { return in.Blocked[i].RetryInMS }},
 			}},
 	},
-	operationFields(func(in admissionIn) *taxonomy.Operation { return in.Operation }))
+	func(in admissionIn) *taxonomy.Operation { return in.Operation })
 
 var fallbackDocument = withSchema("fusebox.fallback/v1", "What fallback rules see: a refused operation and its declared candidates",
 	[]field[fallbackIn]{
@@ -93,4 +92,4 @@ var fallbackDocument = withSchema("fusebox.fallback/v1", "What fallback rules se
 				{name: "message", about: "what the caller is told", text: func(in fallbackIn, i int) string { return in.Candidates[i].Message }},
 			}},
 	},
-	operationFields(func(in fallbackIn) *taxonomy.Operation { return in.Operation }))
+	func(in fallbackIn) *taxonomy.Operation { return in.Operation })

@@ -18,16 +18,37 @@ func (d *document[T]) invalid(in T) string {
 	return ""
 }
 
-// invalidRest checks only the fields that rules do not read. On a memo hit the
-// others equal those of an input that was checked before.
+// invalidRest checks what rules do not read. On a memo hit the fields that they
+// read equal those of an input that was checked before.
 func (p *projection[T]) invalidRest(in T) string {
+	if ordinary(p.doc.operation(in)) && !p.odd(in) {
+		return ""
+	}
+	return p.doc.invalid(in)
+}
+
+// odd checks the unread fields beside the operation.
+func (p *projection[T]) odd(in T) bool {
 	for _, f := range p.rest {
 		if f.invalid(in) {
-			return f.path
+			return true
 		}
 	}
-	return ""
+	return false
 }
+
+// ordinary reports whether an operation is certainly valid: all its texts are
+// short and plain, and it has few lists and no attributes. Nearly all are, and
+// this answers without a table; the others are looked at field by field.
+func ordinary(o *taxonomy.Operation) bool {
+	return len(o.DependsOn) == 0 && len(o.Attributes) == 0 &&
+		fine(o.Kind) && fine(o.Name) && fine(o.Provider) && fine(o.Model) && fine(o.Region) && fine(o.Credential) &&
+		fine(o.Tool) && fine(o.Action) && fine(o.ActionClass) && fine(o.Tenant) && fine(o.User) && fine(o.Agent) &&
+		fine(o.Workflow) && fine(o.WorkflowVersion) && fine(o.TaskClass) && fine(o.PromptVersion) && fine(o.Schema) &&
+		fine(o.Impact) && fine(o.IdempotencyKey) && fine(o.RunID) && fine(o.RequestID) && fine(o.ParentID) && fine(o.ArgsFP)
+}
+
+func fine(s string) bool { return s == "" || len(s) <= maxText && plain(s) }
 
 func (f *field[T]) invalid(in T) bool {
 	switch f.kind {

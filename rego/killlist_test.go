@@ -3,6 +3,7 @@ package rego
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,33 @@ func TestKillListOfInputs(t *testing.T) {
 	in.Operation.Tenant = "ÅcmeИ社"
 	if a := s.Authorize(t.Context(), in); a.Evaluation.Error != "" {
 		t.Errorf("a tenant with letters beyond ASCII: %+v", a)
+	}
+}
+
+// The quick look at an operation misses no field: a bad value in any of them
+// is found, whichever fields a later version adds.
+func TestOrdinaryOperationIsChecked(t *testing.T) {
+	fields := reflect.TypeFor[taxonomy.Operation]()
+	for i := range fields.NumField() {
+		op := *goldenOperation("tool", taxonomy.ReadOnly)
+		if !ordinary(&op) {
+			t.Fatal("the golden operation is not ordinary")
+		}
+		switch f := reflect.ValueOf(&op).Elem().Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("\xff")
+		case reflect.Slice:
+			f.Set(reflect.ValueOf([]string{"\xff"}))
+		case reflect.Map:
+			op.Attributes = taxonomy.Attributes{"a": "\xff"}
+		default:
+			continue
+		}
+		in := ask()
+		in.Operation = &op
+		if ordinary(&op) || operationDocument.invalid(in) == "" {
+			t.Errorf("a bad %s is not found", fields.Field(i).Name)
+		}
 	}
 }
 

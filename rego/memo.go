@@ -39,7 +39,7 @@ type slot[A any] struct {
 
 func newMemo[A any](limit int64) *memo[A] {
 	n := 64
-	for n < 1<<16 && int64(n)*ways*512 < limit {
+	for n < 1<<16 && int64(n)*ways*256 < limit {
 		n *= 2
 	}
 	return &memo[A]{seed: maphash.MakeSeed(), sets: make([]set[A], n), limit: limit}

@@ -18,7 +18,7 @@ import (
 type projection[T any] struct {
 	doc    *document[T]
 	fields []selected[T] // sorted by path, which is the order of the key
-	rest   []*field[T]   // not read; still checked for what no input may hold
+	rest   []*field[T]   // not read and not of the operation; still checked for what no input may hold
 	root   []node
 }
 
@@ -62,7 +62,9 @@ func project[T any](doc *document[T], paths []string) *projection[T] {
 			}
 		}
 		if !read {
-			p.rest = append(p.rest, f)
+			if !strings.HasPrefix(f.path, "operation.") {
+				p.rest = append(p.rest, f)
+			}
 			continue
 		}
 		slices.Sort(s.names)

@@ -58,9 +58,8 @@ func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
 		}
 	}()
 	cancel := topdown.NewCancel()
-	var late atomic.Bool
-	timer := time.AfterFunc(q.deadline, func() { late.Store(true); cancel.Cancel() })
-	defer timer.Stop()
+	watch := startWatch(q.deadline, cancel)
+	defer watch.stop()
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, cancel.Cancel)
 		defer stop()
@@ -89,7 +88,7 @@ func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
 	}
 	switch {
 	case err != nil:
-		r.code, r.detail = codeOf(err, late.Load()), err.Error()
+		r.code, r.detail = codeOf(err, watch.late.Load()), err.Error()
 	case len(faults) > 0:
 		// The value is what stock `opa test` would see. But a rule that divides by
 		// zero or is handed the wrong type just does not fire, and a deny rule that
@@ -101,6 +100,43 @@ func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
 		r.value = rs[0].Expressions[0].Value.(*ast.Term).Value
 	}
 	return r
+}
+
+// A watchdog cancels an evaluation that takes too long. It counts the deadline
+// in eighths, each begun when the one before it was seen to end: on a machine
+// that gave this process no time at all for a while, that while counts as one
+// eighth, so that a loaded machine does not turn every decision into a denial.
+type watchdog struct {
+	cancel topdown.Cancel
+	step   time.Duration
+	timer  *time.Timer
+	left   atomic.Int32
+	late   atomic.Bool
+}
+
+const eighths = 8
+
+func startWatch(deadline time.Duration, cancel topdown.Cancel) *watchdog {
+	w := &watchdog{cancel: cancel, step: max(deadline/eighths, 1)}
+	w.left.Store(eighths)
+	w.timer = time.AfterFunc(time.Hour, w.tick)
+	w.timer.Reset(w.step)
+	return w
+}
+
+func (w *watchdog) tick() {
+	switch left := w.left.Add(-1); {
+	case left > 0:
+		w.timer.Reset(w.step)
+	case left == 0:
+		w.late.Store(true)
+		w.cancel.Cancel()
+	}
+}
+
+func (w *watchdog) stop() {
+	w.left.Store(0) // a tick on its way re-arms nothing
+	w.timer.Stop()
 }
 
 // keepTerm hands results over as they are: decoding them from the AST keeps
