@@ -107,6 +107,7 @@ func closeBody(req *http.Request) {
 }
 
 func (x *exchange) send(base http.RoundTripper, req *http.Request) (resp *http.Response, err error) {
+	_, x.facts.known = base.(*http.Transport)
 	x.ctx, x.stop = context.WithCancelCause(x.facts.trace(x.caller))
 	x.watch.start(x.call.headers, func() { x.stop(errHeaders) })
 	deadline := x.deadline()

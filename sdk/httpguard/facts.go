@@ -22,16 +22,27 @@ import (
 //
 // Hooks may run on other goroutines, also after RoundTrip returned.
 type facts struct {
+	known   bool        // the transport is net/http's own, so that silence means that nothing happened
+	asked   atomic.Bool // a connection was asked for: the hooks are heard
 	begun   atomic.Bool // headers were handed to the connection
 	wrote   atomic.Bool // the whole request left
 	heard   atomic.Bool // the first byte of an answer came back
+	dialled atomic.Bool // a TCP connection was made
+	shaking atomic.Bool // a TLS handshake began on it
 	tls     atomic.Bool // the last TLS handshake failed
-	dialled atomic.Bool // a connection was there to write on
+	ready   atomic.Bool // a connection was there to write on
 }
 
 func (f *facts) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { f.dialled.Store(true) },
+		GetConn: func(string) { f.asked.Store(true) },
+		ConnectDone: func(_, _ string, err error) {
+			if err == nil {
+				f.dialled.Store(true)
+			}
+		},
+		GotConn:           func(httptrace.GotConnInfo) { f.ready.Store(true) },
+		TLSHandshakeStart: func() { f.shaking.Store(true) },
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
 			f.tls.Store(err != nil)
 		},
@@ -48,12 +59,13 @@ func (f *facts) trace(ctx context.Context) context.Context {
 }
 
 // dispatched says whether bytes of the request may have left. Before the
-// headers were handed to the connection nothing can have been acted upon.
+// headers were handed to the connection nothing can have been acted upon. Of a
+// transport that does not tell, nothing is known.
 func (f *facts) dispatched() taxonomy.Dispatched {
 	switch {
 	case f.wrote.Load() || f.heard.Load():
 		return taxonomy.DispatchedYes
-	case f.begun.Load():
+	case f.begun.Load(), !f.known && !f.asked.Load():
 		return taxonomy.DispatchedUnknown
 	}
 	return taxonomy.DispatchedNo
@@ -112,6 +124,8 @@ func (f *facts) kind(ctx context.Context, err error) string {
 		return f.timeout()
 	case f.tls.Load():
 		return "tls"
+	case f.dialled.Load() && !f.shaking.Load() && !f.ready.Load():
+		return "proxy" // it was reached, and led nowhere: its refusal is all that the error says
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	}
@@ -120,7 +134,7 @@ func (f *facts) kind(ctx context.Context, err error) string {
 
 // timeout names a timeout by its phase.
 func (f *facts) timeout() string {
-	if f.dialled.Load() || f.begun.Load() {
+	if f.ready.Load() || f.begun.Load() {
 		return "read_timeout"
 	}
 	return "connect_timeout"

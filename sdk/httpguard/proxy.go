@@ -204,7 +204,7 @@ func ambiguous(path string) bool {
 			return true
 		}
 	}
-	return strings.Contains(strings.TrimPrefix(path, "/"), "//")
+	return strings.Contains(path, "//")
 }
 
 // admissible describes the request, or says what is wrong with it.
