@@ -38,6 +38,21 @@ type backlog struct {
 	batch  uint64
 }
 
+// add appends an event; counts that differ in nothing are one event with a
+// number, so that a busy closed circuit leaves a short backlog.
+func (b *backlog) add(a event) {
+	if n := len(b.events); n > 0 && !a.urgent {
+		last := &b.events[n-1]
+		same := last.Event
+		same.N = a.N
+		if !last.urgent && same == a.Event && last.N < 1<<20 {
+			last.N, last.at = max(last.N, 1)+max(a.N, 1), a.at
+			return
+		}
+	}
+	b.events = append(b.events, a)
+}
+
 func newCombiner(e *Engine) *combiner {
 	h := fnv.New64a()
 	h.Write([]byte(e.parts.Owner.Incarnation)) // never fails
@@ -54,7 +69,7 @@ func (c *combiner) add(as []event) (urgent []string) {
 			b = &backlog{}
 			c.keys[a.key] = b
 		}
-		b.events = append(b.events, a)
+		b.add(a)
 		if a.urgent {
 			urgent = append(urgent, a.key)
 		}

@@ -2,11 +2,10 @@ package engine
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
+	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -73,42 +72,56 @@ func check(op *taxonomy.Operation) error {
 	default:
 		return &InputError{"kind", `must be "model", "tool" or "workflow"`}
 	}
-	for _, name := range taxonomy.PartNames() {
-		part, _ := taxonomy.PartNamed(name)
-		if err := checkText(name, part(op)); err != nil {
-			return err
-		}
-	}
-	for _, f := range [...]struct{ name, text string }{
-		{"idempotency_key", op.IdempotencyKey}, {"request_id", op.RequestID}, {"parent_id", op.ParentID},
-		{"args_fp", op.ArgsFP}, {"impact", op.Impact},
-	} {
-		if err := checkText(f.name, f.text); err != nil {
+	for i := range texts {
+		if err := checkText(texts[i].name, texts[i].read(op)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// texts are the text fields of an operation.
+var texts = func() (out []struct {
+	name string
+	read taxonomy.Part
+}) {
+	add := func(name string, read taxonomy.Part) {
+		out = append(out, struct {
+			name string
+			read taxonomy.Part
+		}{name, read})
+	}
+	names := taxonomy.PartNames()
+	slices.Sort(names)
+	for _, name := range names {
+		if part, ok := taxonomy.PartNamed(name); ok {
+			add(name, part)
+		}
+	}
+	add("idempotency_key", func(o *taxonomy.Operation) string { return o.IdempotencyKey })
+	add("request_id", func(o *taxonomy.Operation) string { return o.RequestID })
+	add("parent_id", func(o *taxonomy.Operation) string { return o.ParentID })
+	add("args_fp", func(o *taxonomy.Operation) string { return o.ArgsFP })
+	add("impact", func(o *taxonomy.Operation) string { return o.Impact })
+	return out
+}()
+
 func checkText(field, s string) error {
-	switch {
-	case len(s) > maxText:
+	if len(s) > maxText {
 		return &InputError{field, fmt.Sprintf("is %d bytes long; the most is %d", len(s), maxText)}
-	case !utf8.ValidString(s):
+	}
+	ascii := true
+	for i := 0; i < len(s); i++ {
+		if s[i] < 0x20 || s[i] == 0x7f {
+			return &InputError{field, "holds a control character"}
+		}
+		ascii = ascii && s[i] < utf8.RuneSelf
+	}
+	if !ascii && !utf8.ValidString(s) {
 		return &InputError{field, "is not valid UTF-8"}
-	case strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f }):
-		return &InputError{field, "holds a control character"}
 	}
 	return nil
 }
 
 // newID returns a UUIDv7: unique, and in the order of time.
-func newID() string {
-	id, err := uuid.NewV7()
-	if err != nil {
-		// Only a machine without randomness comes here; an id that repeats would
-		// let one call stand for another.
-		panic("engine: no randomness for an id: " + err.Error())
-	}
-	return id.String()
-}
+func newID() string { return receipts.NewID().String() }
