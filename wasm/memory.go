@@ -10,17 +10,13 @@ type image struct {
 	fd    int    // the same bytes as a sealed memory file, or -1; see memory_linux.go
 }
 
-// copyMost is the largest memory that is restored by copying. Above it a
-// copy-on-write mapping is faster where the platform has one: measured, 192 KiB
-// takes 4 µs by copy and 10 µs by mapping, 2.6 MiB takes 205 µs and 15 µs.
-const copyMost = 512 << 10
-
 // linear is the memory of one instance, outside the garbage collector's sight:
 // its address never changes and its release is ours.
 type linear struct {
 	buf    []byte // reserved up to the maximum
 	size   int    // in use
 	mapped bool   // the pristine part is a private mapping of the image's file
+	scan   pageScan
 }
 
 var _ experimental.LinearMemory = (*linear)(nil)
@@ -69,11 +65,11 @@ func (l *linear) adopt(im *image) error {
 // restore brings the image back; ok is false when the memory has grown, which
 // cannot be undone.
 func (l *linear) restore(im *image) (ok bool) {
-	if l.size != len(im.bytes) {
+	switch {
+	case l.size != len(im.bytes):
 		return false
-	}
-	if l.mapped {
-		return dropPages(l.buf[:l.size]) == nil
+	case l.mapped:
+		return l.rewind(im.bytes)
 	}
 	copy(l.buf[:l.size], im.bytes)
 	return true

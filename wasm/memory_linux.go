@@ -7,6 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// On Linux the pristine memory of a module is a sealed memory file that every
+// instance maps privately: an instance costs only the pages it writes, and
+// after a call only those are brought back.
+
 // reserve maps address space; pages take memory when they are touched.
 func reserve(n uint64) []byte {
 	if n == 0 {
@@ -21,15 +25,12 @@ func reserve(n uint64) []byte {
 
 func release(b []byte) { _ = unix.Munmap(b) }
 
-// newImage keeps the pristine memory: large ones as a sealed memory file that
-// all instances map privately, so that each costs only the pages it writes.
+// newImage keeps the pristine memory as a memory file; where that is not to be
+// had, as a copy.
 func newImage(mem []byte) (*image, error) {
-	if len(mem) <= copyMost {
-		return &image{bytes: append([]byte(nil), mem...), fd: -1}, nil
-	}
 	fd, err := unix.MemfdCreate("fusebox-wasm", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, fmt.Errorf("create memory file: %w", err)
+	if err != nil || len(mem) == 0 {
+		return &image{bytes: append([]byte(nil), mem...), fd: -1}, nil
 	}
 	for at := 0; at < len(mem); {
 		n, err := unix.Pwrite(fd, mem[at:], int64(at))
@@ -72,5 +73,28 @@ func mapImage(b []byte, fd int) error {
 	return nil
 }
 
-// dropPages forgets what was written; the next touch reads the file again.
-func dropPages(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
+// keepMost is how many written bytes an instance may keep as its own pages. A
+// page that a call writes is most likely written by the next one too, and
+// copying 4 KiB back costs a tenth of dropping the page and faulting it in
+// again.
+const keepMost = 256 << 10
+
+// rewind makes a private mapping equal to the image again: by copying what was
+// written where that is little, else by dropping all written pages. The kernel
+// knows which pages were written; nothing is guessed.
+func (l *linear) rewind(pristine []byte) bool {
+	b := l.buf[:l.size]
+	dirty, ok := l.scan.written(b)
+	total := uint64(0)
+	for _, r := range dirty {
+		total += r.end - r.start
+	}
+	if !ok || total > keepMost {
+		return unix.Madvise(b, unix.MADV_DONTNEED) == nil
+	}
+	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+	for _, r := range dirty {
+		copy(b[r.start-base:r.end-base], pristine[r.start-base:r.end-base])
+	}
+	return true
+}

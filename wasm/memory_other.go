@@ -16,4 +16,6 @@ func (im *image) close() { im.bytes = nil }
 
 func mapImage([]byte, int) error { return errors.ErrUnsupported }
 
-func dropPages([]byte) error { return errors.ErrUnsupported }
+type pageScan struct{}
+
+func (l *linear) rewind([]byte) bool { return false }

@@ -137,3 +137,30 @@ func BenchmarkAskGo(b *testing.B) {
 	f, c := acmeGo(b)
 	benchmarkAsk(b, load(b, f, c), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
 }
+
+// benchmarkCall is one call and its reset, without building and reading
+// documents: what the sandbox itself costs.
+func benchmarkCall(b *testing.B, m *Module, doc []byte) {
+	in := <-m.pool
+	defer func() { m.pool <- in }()
+	b.ReportAllocs()
+	for b.Loop() {
+		var a Answer
+		if f := in.call(Classifier, doc, &a); f != nil || !a.OK {
+			b.Fatal(f)
+		}
+		if !in.restore() {
+			b.Fatal("not restored")
+		}
+	}
+}
+
+func BenchmarkCallC(b *testing.B) {
+	f, c := acme(b)
+	benchmarkCall(b, load(b, f, c), taxonomy.AppendClassifyInput(nil, billing(), &forbidden))
+}
+
+func BenchmarkCallGo(b *testing.B) {
+	f, c := acmeGo(b)
+	benchmarkCall(b, load(b, f, c), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
+}

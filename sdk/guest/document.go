@@ -1,6 +1,9 @@
 package guest
 
-import "strconv"
+import (
+	"math/bits"
+	"strconv"
+)
 
 // A Document is a JSON value, read lazily: looking up a member walks over the
 // text once and allocates nothing but what it returns. The zero value is
@@ -26,31 +29,63 @@ func (d Document) Get(path ...string) Document {
 	return d
 }
 
-// member finds one member. Keys are compared as they are written.
+// member finds one member. Keys are compared as they are written. The walk is
+// one function on purpose: calls cost more than the work here.
 func (d Document) member(key string) Document {
 	t := d.text
 	if len(t) == 0 || t[0] != '{' {
 		return Document{}
 	}
-	for i := 1; ; i++ {
-		i = space(t, i)
+	i := 1
+	for {
+		if i < len(t) && t[i] <= ' ' {
+			i = space(t, i)
+		}
 		if i >= len(t) || t[i] != '"' {
 			return Document{}
 		}
-		end := skipString(t, i)
-		found := end-i == len(key)+2 && t[i+1:end-1] == key
-		i = space(t, end)
+		start := i + 1
+		i = start
+		for i < len(t) { // to the end of the key
+			if i+8 <= len(t) {
+				w := word(t, i)
+				m := zeros(w^ones*'"') | zeros(w^ones*'\\')
+				if m == 0 {
+					i += 8
+					continue
+				}
+				i += bits.TrailingZeros64(m) >> 3
+			}
+			if t[i] == '"' {
+				break
+			}
+			if t[i] == '\\' {
+				i++
+			}
+			i++
+		}
+		end := min(i, len(t))
+		i++
+		if i < len(t) && t[i] <= ' ' {
+			i = space(t, i)
+		}
 		if i >= len(t) || t[i] != ':' {
 			return Document{}
 		}
-		i = space(t, i+1)
-		if found {
+		i++
+		if i < len(t) && t[i] <= ' ' {
+			i = space(t, i)
+		}
+		if end-start == len(key) && t[start:end] == key {
 			return value(t, i)
 		}
-		i = space(t, skip(t, i))
+		if i = skip(t, i); i < len(t) && t[i] <= ' ' {
+			i = space(t, i)
+		}
 		if i >= len(t) || t[i] != ',' {
 			return Document{}
 		}
+		i++
 	}
 }
 

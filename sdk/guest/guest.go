@@ -31,6 +31,7 @@ var (
 // Classify is the body of fb_classify: it hands the document to judge and
 // returns its verdict, or no opinion where judge says false.
 func Classify(p *byte, n uint32, judge func(in Document) (Verdict, bool)) int64 {
+	used = 0
 	in := Document{unsafe.String(p, n)}
 	if !schema(in, ClassifySchema) {
 		return ErrSchema
@@ -45,6 +46,7 @@ func Classify(p *byte, n uint32, judge func(in Document) (Verdict, bool)) int64 
 // Fallback is the body of fb_fallback: it hands the document to choose and
 // returns its choice, or no opinion where choose says false.
 func Fallback(p *byte, n uint32, choose func(in Document) (Choice, bool)) int64 {
+	used = 0
 	in := Document{unsafe.String(p, n)}
 	if !schema(in, FallbackSchema) {
 		return ErrSchema

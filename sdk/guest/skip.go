@@ -48,10 +48,29 @@ func skip(t string, i int) int {
 		return len(t)
 	}
 	switch t[i] {
-	case '"':
-		return skipString(t, i)
 	case '{', '[':
 		return skipContainer(t, i)
+	case '"':
+		i++
+		for i < len(t) {
+			if i+8 <= len(t) {
+				w := word(t, i)
+				m := zeros(w^ones*'"') | zeros(w^ones*'\\')
+				if m == 0 {
+					i += 8
+					continue
+				}
+				i += bits.TrailingZeros64(m) >> 3
+			}
+			if t[i] == '"' {
+				return i + 1
+			}
+			if t[i] == '\\' {
+				i++
+			}
+			i++
+		}
+		return len(t)
 	}
 	for i < len(t) {
 		if c := t[i]; c == ',' || c == '}' || c == ']' || c <= ' ' {
@@ -75,42 +94,36 @@ func skipContainer(t string, i int) int {
 			}
 			i += bits.TrailingZeros64(m) >> 3
 		}
-		switch t[i] {
-		case '"':
-			i = skipString(t, i)
-			continue
+		c := t[i]
+		i++
+		switch c {
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth--; depth == 0 {
-				return i + 1
+				return i
+			}
+		case '"':
+			for i < len(t) {
+				if i+8 <= len(t) {
+					w := word(t, i)
+					m := zeros(w^ones*'"') | zeros(w^ones*'\\')
+					if m == 0 {
+						i += 8
+						continue
+					}
+					i += bits.TrailingZeros64(m) >> 3
+				}
+				c := t[i]
+				i++
+				if c == '"' {
+					break
+				}
+				if c == '\\' {
+					i++
+				}
 			}
 		}
-		i++
-	}
-	return len(t)
-}
-
-// skipString returns the index after the string that begins at i.
-func skipString(t string, i int) int {
-	i++
-	for i < len(t) {
-		if i+8 <= len(t) {
-			w := word(t, i)
-			m := zeros(w^ones*'"') | zeros(w^ones*'\\')
-			if m == 0 {
-				i += 8
-				continue
-			}
-			i += bits.TrailingZeros64(m) >> 3
-		}
-		if t[i] == '"' {
-			return i + 1
-		}
-		if t[i] == '\\' {
-			i++
-		}
-		i++
 	}
 	return len(t)
 }

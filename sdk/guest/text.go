@@ -3,6 +3,7 @@ package guest
 import (
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
 )
@@ -16,11 +17,11 @@ func unescape(t string) string {
 	if i == len(t) {
 		return t
 	}
-	out := make([]byte, 0, len(t))
+	out := room(len(t))
 	for from := 0; ; {
 		out = append(out, t[from:i]...)
 		if i >= len(t) {
-			return string(out)
+			return unsafe.String(unsafe.SliceData(out), len(out))
 		}
 		from = i
 		if i+1 < len(t) {
@@ -39,6 +40,23 @@ func unescape(t string) string {
 		}
 		i = next(t, from)
 	}
+}
+
+// scratch holds unescaped texts, so that the common call allocates nothing; used
+// is how much of it this call took.
+var (
+	scratch [maxInput]byte
+	used    int
+)
+
+// room returns an empty slice that n bytes fit into.
+func room(n int) []byte {
+	if n > len(scratch)-used {
+		return make([]byte, 0, n)
+	}
+	b := scratch[used : used : used+n]
+	used += n
+	return b
 }
 
 // unicode reads \uXXXX, or two of them that form one character.

@@ -40,13 +40,15 @@ typedef long long fb_i64;
 #define FB_ERR_SCHEMA (-2)
 #define FB_ERR_INTERNAL (-3)
 
+#define FB_ONES 0x0101010101010101ull
 #define FB_EXPORT(name) __attribute__((export_name(name), used))
 
 /* ---- text ---- */
 
 /* A piece of text that is not NUL-terminated. Of JSON values it is the text as
- * it stands in the document: a string without its quotes, escapes kept. p is 0
- * when there is none. */
+ * it stands in the document: a string without its quotes, escapes kept; an
+ * object or array begins there and may have more behind it, since its end is
+ * only looked for when somebody asks (fb_whole). p is 0 when there is none. */
 typedef struct {
   const char *p;
   fb_u32 n;
@@ -85,70 +87,105 @@ static inline int fb_contains(fb_str s, fb_str needle) {
 /* ---- reading JSON ---- */
 
 /* Documents from the host are canonical: valid JSON, no white space, keys
- * sorted. The scanner below also passes white space, and never reads past end,
- * so that it can be used on text inside the document too. */
+ * sorted. The scanner below also passes white space and never reads past the
+ * end, so that it can be used on text inside the document too. */
 
 static inline const char *fb_space(const char *p, const char *end) {
-  while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
+  while (p < end && (fb_u8)*p <= ' ') p++;
   return p;
 }
 
-/* The first byte after the string that begins at p ('"'); end when it is cut. */
-static inline const char *fb_skip_string(const char *p, const char *end) {
-  for (p++; p < end; p++) {
-    if (*p == '\\') p++;
-    else if (*p == '"') return p + 1;
+/* Marks the bytes of x that are zero; the lowest mark is exact (Mycroft 1987). */
+static inline fb_u64 fb_zeros(fb_u64 x) { return (x - FB_ONES) & ~x & (FB_ONES << 7); }
+
+static inline fb_u64 fb_word(const char *p) {
+  fb_u64 w;
+  __builtin_memcpy(&w, p, 8);
+  return w;
+}
+
+/* The closing quote of the string whose first character is at p, or end. Eight
+ * bytes at a time: bodies are long. */
+static inline const char *fb_quote(const char *p, const char *end) {
+  while (p < end) {
+    if (end - p >= 8) {
+      fb_u64 w = fb_word(p), m = fb_zeros(w ^ FB_ONES * '"') | fb_zeros(w ^ FB_ONES * '\\');
+      if (m == 0) {
+        p += 8;
+        continue;
+      }
+      p += __builtin_ctzll(m) >> 3;
+    }
+    if (*p == '"') return p;
+    p += *p == '\\' ? 2 : 1;
   }
   return end;
 }
 
 /* The first byte after the value that begins at p. */
-static inline const char *fb_skip(const char *p, const char *end) {
+static const char *fb_skip(const char *p, const char *end) {
   fb_u32 depth = 0;
+  if (p < end && *p != '"' && *p != '{' && *p != '[') { /* a number or a word */
+    while (p < end && *p != ',' && *p != '}' && *p != ']' && (fb_u8)*p > ' ') p++;
+    return p;
+  }
   while (p < end) {
-    char c = *p;
-    if (c == '"') {
-      p = fb_skip_string(p, end);
-    } else {
-      if (c == '{' || c == '[') depth++;
-      else if (c == '}' || c == ']') {
-        if (depth == 0) return p;
-        depth--;
-      } else if (depth == 0 && (c == ',' || c == ' ' || c == '\n' || c == '\r' || c == '\t')) {
-        return p;
+    if (end - p >= 8) { /* '[' and '{', ']' and '}' differ in one bit */
+      fb_u64 w = fb_word(p) | FB_ONES * 0x20;
+      fb_u64 m = fb_zeros(w ^ FB_ONES * '"') | fb_zeros(w ^ FB_ONES * '{') | fb_zeros(w ^ FB_ONES * '}');
+      if (m == 0) {
+        p += 8;
+        continue;
       }
-      p++;
+      p += __builtin_ctzll(m) >> 3;
     }
-    if (depth == 0 && (c == '"' || c == '}' || c == ']')) return p;
+    char c = *p++;
+    if (c == '"') {
+      p = fb_quote(p, end);
+      if (p < end) p++;
+    } else if (c == '{' || c == '[') {
+      depth++;
+      continue;
+    } else if (c == '}' || c == ']') {
+      depth--;
+    } else {
+      continue;
+    }
+    if (depth == 0) return p;
   }
   return end;
 }
 
-static inline fb_str fb_trim_value(const char *p, const char *q) {
-  if (p < q && *p == '"') return (fb_str){p + 1, q - p >= 2 ? (fb_u32)(q - p - 2) : 0};
-  return (fb_str){p, (fb_u32)(q - p)};
+static inline fb_str fb_value(const char *p, const char *end) {
+  if (p >= end) return (fb_str){0, 0};
+  if (*p == '{' || *p == '[') return (fb_str){p, (fb_u32)(end - p)};
+  if (*p == '"') return (fb_str){p + 1, (fb_u32)(fb_quote(p + 1, end) - p - 1)};
+  return (fb_str){p, (fb_u32)(fb_skip(p, end) - p)};
 }
 
-/* The member of an object, or {0} when there is none. */
-static inline fb_str fb_member(fb_str object, fb_str key) {
+/* An object or array cut at its end. */
+static inline fb_str fb_whole(fb_str v) {
+  return (fb_str){v.p, (fb_u32)(fb_skip(v.p, v.p + v.n) - v.p)};
+}
+
+/* The member of an object, or {0} when there is none. Keys are compared as they
+ * are written. */
+static fb_str fb_member(fb_str object, fb_str key) {
   const char *p = object.p, *end = object.p + object.n;
   p = fb_space(p, end);
   if (p >= end || *p != '{') return (fb_str){0, 0};
-  p++;
-  for (;;) {
+  for (p++;; p++) {
     p = fb_space(p, end);
     if (p >= end || *p != '"') return (fb_str){0, 0};
     const char *k = p + 1;
-    p = fb_skip_string(p, end);
-    fb_str name = {k, p - k >= 1 ? (fb_u32)(p - k - 1) : 0};
-    p = fb_space(p, end);
+    p = fb_quote(k, end);
+    fb_str name = {k, (fb_u32)(p - k)};
+    p = fb_space(p + 1, end);
     if (p >= end || *p != ':') return (fb_str){0, 0};
     p = fb_space(p + 1, end);
-    const char *q = fb_skip(p, end);
-    if (fb_eq(name, key)) return fb_trim_value(p, q);
-    p = fb_space(q, end);
+    if (fb_eq(name, key)) return fb_value(p, end);
+    p = fb_space(fb_skip(p, end), end);
     if (p >= end || *p != ',') return (fb_str){0, 0};
-    p++;
   }
 }
 
@@ -167,14 +204,12 @@ static inline fb_str fb_get(fb_str doc, fb_str path) {
 /* The i-th element of an array, or {0}. */
 static inline fb_str fb_element(fb_str array, fb_u32 i) {
   const char *p = array.p, *end = array.p + array.n;
-  p = fb_space(p, end);
-  if (!array.p || p >= end || *p != '[') return (fb_str){0, 0};
+  if (p >= end || *p != '[') return (fb_str){0, 0};
   for (p++;; p++) {
     p = fb_space(p, end);
     if (p >= end || *p == ']') return (fb_str){0, 0};
-    const char *q = fb_skip(p, end);
-    if (i-- == 0) return fb_trim_value(p, q);
-    p = fb_space(q, end);
+    if (i-- == 0) return fb_value(p, end);
+    p = fb_space(fb_skip(p, end), end);
     if (p >= end || *p != ',') return (fb_str){0, 0};
   }
 }

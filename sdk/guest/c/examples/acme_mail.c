@@ -11,10 +11,10 @@
 #include "../fusebox_guest.h"
 
 static int fb_on_classify(fb_str doc, fb_answer *out) {
-  fb_str op = fb_get(doc, FB_S("observation.operation"));
-  if (!fb_eq(fb_get(op, FB_S("provider")), FB_S("acme-mail"))) return FB_NO_OPINION;
+  fb_str obs = fb_get(doc, FB_S("observation"));
+  if (!fb_eq(fb_get(obs, FB_S("operation.provider")), FB_S("acme-mail"))) return FB_NO_OPINION;
 
-  fb_str response = fb_get(doc, FB_S("observation.response"));
+  fb_str response = fb_get(obs, FB_S("response"));
   fb_i64 status = fb_int(fb_get(response, FB_S("status")), 0);
   if (status < 400 || status > 499) return FB_NO_OPINION;
 
