@@ -82,6 +82,9 @@ const (
 	markLoopStale              // steps without new evidence
 	markPolling                // declared polling
 	markLocal                  // there are local facts
+	markOutOfMemory            // the kernel killed for lack of memory
+	markRPCPending             // JSON-RPC notifications came and no result
+	markBodyTooLong            // the body is longer than what is read
 	marks
 )
 
@@ -92,7 +95,8 @@ var markNames = [marks]string{"none", "transport-error", "answer", "error-answer
 	"repaired", "check-failed", "citation-failed", "evaluator-rejected", "stand-in", "stream", "stream-error",
 	"stream-unfinished", "stream-output", "graphql-errors", "partial-data", "user-errors", "tool-error", "tool-result",
 	"rpc-error", "ok-false", "per-day", "per-minute", "allowance-used-up", "hint", "prior-unknown", "repeated", "sql",
-	"exec", "stderr", "smtp", "loop-same", "loop-error", "loop-cycle", "loop-stale", "polling", "local"}
+	"exec", "stderr", "smtp", "loop-same", "loop-error", "loop-cycle", "loop-stale", "polling", "local",
+	"out-of-memory", "rpc-pending", "body-too-long"}
 
 // names writes a set of atoms as rule files would.
 func (t *Table) names(seen *atoms) []string {

@@ -32,15 +32,20 @@ var (
 		source: "RFC 9110 section 15.3"}
 	lastSilent = rule{pack: "last", name: "no_answer", class: taxonomy.TransientTransport, reason: "no_answer", unknown: true,
 		retry: taxonomy.RetryBackoff, by: "table:last/no_answer", tier: tierStatus, source: "SPEC R-TAX-5"}
-	lastError = rule{pack: "last", name: "unclear_error", class: taxonomy.TransientTransport, reason: "unclear_error",
-		retry: taxonomy.RetryNever, by: "table:last/unclear_error", tier: tierStatus, source: "SPEC R-TAX-5"}
+	lastError = rule{pack: "last", name: "unclear_error", class: taxonomy.ClientInput, reason: "unclear_error",
+		retry: taxonomy.RetryNever, by: "table:last/unclear_error", tier: tierStatus, source: "SPEC R-TAX-5", unproven: true}
+	lastModelError = rule{pack: "last", name: "unclear_model_error", class: taxonomy.TransientTransport, reason: "unclear_error",
+		retry: taxonomy.RetryBackoff, by: "table:last/unclear_model_error", tier: tierStatus, source: "SPEC R-TAX-5"}
 )
 
-// last decides what no rule knows: an answer without a sign of an error is a
-// success, an error nobody understands is not retried by itself, and silence
-// is UNKNOWN.
+// last decides what no rule knows. An answer without a sign of an error is a
+// success, and silence is UNKNOWN. An error nobody understands comes from a
+// model as a fault that may pass; from a tool it is its own business: it feeds
+// no circuit and is not retried by itself, and of a write it proves nothing.
 func (e *evidence) last() *rule {
 	switch {
+	case e.has(markErrorAnswer) && e.obs.Operation.Kind == "model":
+		return &lastModelError
 	case e.has(markErrorAnswer):
 		return &lastError
 	case e.has(markAnswer), e.has(markPolling), e.obs.Operation.Kind == "workflow":

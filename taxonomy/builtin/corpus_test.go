@@ -32,6 +32,8 @@ type expected struct {
 	RetryAlsoOK   any      `json:"retry_also_ok"`
 	RetryAfterMS  *int64   `json:"retry_after_ms"`
 	Replayable    *bool    `json:"replayable"`
+	Layers        []string `json:"layers"`
+	NotLayers     []string `json:"not_layers"`
 }
 
 func readCorpus(t testing.TB, file string) []record {
@@ -156,6 +158,27 @@ func TestScore(t *testing.T) {
 		}
 		if wrong["unsafe"]+wrong["replay"] > 0 {
 			t.Errorf("unsafe %d, replay %d: must be 0", wrong["unsafe"], wrong["replay"])
+		}
+	}
+}
+
+// TestFurtherCases are kinds that the handed corpus does not have, each with
+// its public source. The expected values were written before the code ran.
+func TestFurtherCases(t *testing.T) { corpusTest(t, "testdata/further.jsonl") }
+
+// TestEveryRuleHasACase: a rule that no case exercises is a rule nobody knows
+// to be right.
+func TestEveryRuleHasACase(t *testing.T) {
+	seen := map[string]bool{}
+	for _, file := range []string{"testdata/handed.jsonl", "testdata/further.jsonl"} {
+		for _, r := range readCorpus(t, file) {
+			_, x := judge(t, r.Observation)
+			seen[x.Rule.ID] = true
+		}
+	}
+	for _, r := range builtin.Default().Rules() {
+		if !seen[r.ID] {
+			t.Errorf("%s (line %d) has no case: %s => %v %s", r.ID, r.Line, r.When, r.Class, r.Reason)
 		}
 	}
 }

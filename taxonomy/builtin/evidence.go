@@ -26,9 +26,17 @@ type evidence struct {
 	hintText string // where a wait may be told in words
 	messages int    // texts read so far
 
+	topInner   int    // a status at the top of the body; it counts only in an error
+	coded      bool   // … that is called a code
+	statusSays string // the "status" at the top of the body
+	strange    int    // members at the top that no reader knows
+	rpc        bool   // a JSON-RPC message
+	notified   bool   // … that only notifies
+	answered   bool   // a result came
+
 	top  [8]string // codes at the top of the body; evidence only if it is an error
 	tops int
-	tail [2]string // likewise texts
+	tail [3]string // likewise texts
 
 	stderr     string
 	content    string // raw text of a model's answer, as it stands in JSON
@@ -160,6 +168,7 @@ func (t *Table) look(e *evidence, o *taxonomy.Observation) {
 
 // settle turns what the readers kept into atoms, once all was read.
 func (e *evidence) settle() {
+	e.plainErrors()
 	if e.status >= 400 || e.inner >= 400 {
 		e.mark(markErrorAnswer)
 	}
@@ -194,6 +203,22 @@ func (e *evidence) settle() {
 	}
 }
 
+// plainErrors recognises errors that have no error object: JSend's
+// {"status":"error","message":…} and {"code":500,"message":…}. With other
+// members beside them they are data, such as the state of a job.
+func (e *evidence) plainErrors() {
+	text := e.tail[0] != ""
+	if text && e.strange == 0 && (e.statusSays == "error" || e.statusSays == "fail" || e.coded && e.topInner != 0) {
+		e.mark(markErrorAnswer)
+	}
+	if e.has(markErrorAnswer) && e.inner == 0 {
+		e.inner = e.topInner
+	}
+	if e.notified && !e.answered && !e.has(markErrorAnswer) {
+		e.mark(markRPCPending)
+	}
+}
+
 func (e *evidence) readTransport(t *taxonomy.Transport) {
 	if t.ErrorKind == "" && t.Error == "" {
 		return
@@ -215,7 +240,12 @@ func (e *evidence) readHeaders(r *taxonomy.Response) {
 	if allowanceUsedUp(h) {
 		e.mark(markAllowanceUsedUp)
 	}
-	for _, name := range [...]string{"x-amzn-errortype", "x-ms-error-code", "grpc-status"} {
+	if v := h["grpc-status"]; v != "" && v != "0" {
+		e.mark(markErrorAnswer)
+		e.code(grpcCode(v))
+		e.message(h["grpc-message"], 0)
+	}
+	for _, name := range [...]string{"x-amzn-errortype", "x-ms-error-code"} {
 		if v := h[name]; v != "" {
 			e.mark(markErrorAnswer)
 			e.code(v)
@@ -234,6 +264,17 @@ func (e *evidence) readHeaders(r *taxonomy.Response) {
 		e.code("cf-challenge")
 		e.mark(markErrorAnswer)
 	}
+}
+
+// grpcCode names a gRPC status number.
+func grpcCode(v string) string {
+	names := [...]string{"ok", "cancelled", "unknown", "invalid_argument", "deadline_exceeded", "not_found", "already_exists",
+		"permission_denied", "resource_exhausted", "failed_precondition", "aborted", "out_of_range", "unimplemented", "internal",
+		"unavailable", "data_loss", "unauthenticated"}
+	if n := number(v, 1); n > 0 && n < int64(len(names)) {
+		return names[n]
+	}
+	return v
 }
 
 func loginURL(u string) bool {

@@ -43,6 +43,9 @@ func (e *evidence) unanswered(r *rule) bool {
 // nothing was applied: the remote said no before doing anything. A check made
 // here proves nothing about a write that was dispatched.
 func refusal(r *rule) bool {
+	if r.unproven {
+		return false
+	}
 	switch r.class {
 	case taxonomy.ClientInput, taxonomy.Authentication, taxonomy.Authorization, taxonomy.RateLimit, taxonomy.PolicyDenial, taxonomy.Budget:
 		return true

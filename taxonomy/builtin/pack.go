@@ -130,6 +130,8 @@ func (p *packParser) ruleLine(key, rest string) {
 		p.cur.refused = true
 	case "unknown":
 		p.cur.unknown = true
+	case "unproven":
+		p.cur.unproven = true
 	case "retry":
 		if err := p.cur.retry.UnmarshalText([]byte(rest)); err != nil || p.cur.retry.Automatic() {
 			p.fail("retry can only be made stricter: never or reconcile_first, got %q", rest)
@@ -169,7 +171,7 @@ func (p *packParser) condition(key, rest string) {
 	}
 	i := slices.Index(slotNames[:], key)
 	if i < 0 {
-		p.fail("%q is neither a kind of evidence nor a result; evidence: %s; results: is, succeeds, refused, unknown, retry, source",
+		p.fail("%q is neither a kind of evidence nor a result; evidence: %s; results: is, succeeds, refused, unproven, unknown, retry, source",
 			key, strings.Join(slotNames[:], ", "))
 		return
 	}

@@ -15,6 +15,7 @@ func (e *evidence) readBody(r *taxonomy.Response) {
 	body := strings.TrimLeft(r.Body, " \t\r\n\ufeff")
 	if len(body) > maxBody {
 		body = body[:maxBody]
+		e.mark(markBodyTooLong)
 	}
 	kind := r.Headers["content-type"]
 	switch {
@@ -39,6 +40,9 @@ func (e *evidence) readBody(r *taxonomy.Response) {
 func (e *evidence) readStructured(body string) {
 	if e.readJSON(body, 0) {
 		return
+	}
+	if e.has(markBodyTooLong) {
+		return // cut here, not there
 	}
 	e.mark(markMalformedBody)
 	if end := strings.TrimRight(body, " \r\n\t"); end[len(end)-1] != '}' && end[len(end)-1] != ']' {
@@ -94,7 +98,7 @@ func (e *evidence) eventData(data string) {
 		tops := e.tops
 		if e.readJSON(data, 0); !e.has(markErrorAnswer) {
 			e.tops = tops // the codes of an event that is no error
-			e.tail = [2]string{}
+			e.tail = [3]string{}
 		}
 	}
 }

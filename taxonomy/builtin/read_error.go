@@ -60,7 +60,7 @@ func (r *bodyReader) errorMember(key string) {
 		if n := statusNumber(v); n != 0 && e.inner == 0 {
 			e.inner = n
 		}
-	case "type", "reason", "decline_code", "limit_source", "__type", "name", "kind", "error":
+	case "type", "reason", "errorCode", "issue", "category", "decline_code", "limit_source", "__type", "name", "kind", "error":
 		if r.Kind() == jsonscan.Object {
 			r.members(r.errorMember)
 		} else {
@@ -87,7 +87,7 @@ func (r *bodyReader) errorMember(key string) {
 		}
 	case "retry_after", "retry_after_ms", "retryAfter":
 		r.waitMember(key)
-	case "quotaId", "quota_limit", "quotaMetric", "quota_unit", "violations", "window":
+	case "quotaId", "quota_limit", "quotaMetric", "quota_unit", "violations", "window", "policyName":
 		r.quota()
 	default:
 		r.Skip()
@@ -102,7 +102,8 @@ func (r *bodyReader) quota() {
 		return
 	}
 	switch v := r.str(); {
-	case hasFold(v, "perday"), hasFold(v, "per_day"), hasFold(v, "/d/"), hasFold(v, "permonth"), hasFold(v, "per_month"):
+	case hasFold(v, "perday"), hasFold(v, "per_day"), hasFold(v, "/d/"), hasFold(v, "permonth"), hasFold(v, "per_month"),
+		hasFold(v, "daily"), hasFold(v, "monthly"):
 		r.e.mark(markPerDay)
 	case hasFold(v, "perminute"), hasFold(v, "per_minute"), hasFold(v, "/min/"), hasFold(v, "persecond"), hasFold(v, "perhour"):
 		r.e.mark(markPerMinute)

@@ -122,7 +122,7 @@ func (r *bodyReader) rootMember(key string, depth int) {
 			r.eventType(v)
 			r.topCode(v)
 		}
-	case "code", "error_code", "errorCode", "Code", "reason", "name", "errno", "status_code", "statusCode", "errcode":
+	case "code", "error_code", "errorCode", "Code", "reason", "name", "errno", "status_code", "statusCode", "errcode", "errorType", "error_type":
 		v := r.token()
 		r.topCode(v)
 		r.topStatus(key, v)
@@ -141,6 +141,7 @@ func (r *bodyReader) rootMember(key string, depth int) {
 		r.topCode(v)
 		r.topStatus(key, v)
 		r.answerStatus(v)
+		e.statusSays = v
 	case "message", "Message", "msg", "error_message", "errorMessage", "error_description", "title", "description":
 		r.topText(depth)
 	case "detail", "details":
@@ -150,12 +151,24 @@ func (r *bodyReader) rootMember(key string, depth int) {
 			e.mark(markOKFalse)
 			e.mark(markErrorAnswer)
 		}
+	case "policyName": // HubSpot: SECONDLY or DAILY
+		r.quota()
 	case "retry_after", "retry_after_ms", "retryAfter", "retryAfterMs":
 		r.waitMember(key)
 	case "parameters":
 		r.members(func(key string) { r.waitMember(key) })
 	case "result":
+		e.answered = true
 		r.result()
+	case "method":
+		if v := r.str(); e.rpc && v != "" {
+			e.notified = true
+		}
+	case "jsonrpc":
+		e.rpc = true
+		r.Skip()
+	case "estimated_time": // Hugging Face: seconds until a model is loaded
+		r.waitMember("retry_after")
 	case "choices":
 		e.mark(markModelAnswer)
 		r.elements(r.choice)
@@ -208,6 +221,7 @@ func (r *bodyReader) rootMember(key string, depth int) {
 	case "enhanced":
 		r.enhanced()
 	default:
+		e.strange++
 		r.Skip()
 	}
 }
@@ -225,6 +239,10 @@ func (r *bodyReader) topCode(v string) {
 func (r *bodyReader) topStatus(key, v string) {
 	e := r.e
 	n := statusNumber(v)
+	if n != 0 && e.topInner == 0 {
+		e.topInner = n
+		e.coded = e.coded || key != "status"
+	}
 	if e.has(markSMTP) && key == "code" {
 		e.exact(slotSMTP, v)
 		if n >= 400 {

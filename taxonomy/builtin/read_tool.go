@@ -90,6 +90,24 @@ func (r *bodyReader) localScalar(key string) {
 		if r.Bool() {
 			v = "true"
 		}
+	case jsonscan.Object:
+		r.members(func(inner string) {
+			if r.Kind() == jsonscan.Object || r.Kind() == jsonscan.Array {
+				r.Skip()
+				return
+			}
+			r.localScalar(inner)
+		})
+		return
+	case jsonscan.Array:
+		r.elements(func() {
+			if r.Kind() == jsonscan.String {
+				e.oom(key, r.str())
+			} else {
+				r.Skip()
+			}
+		})
+		return
 	default:
 		r.Skip()
 		return
@@ -100,15 +118,36 @@ func (r *bodyReader) localScalar(key string) {
 	if key == "repaired" && v == "true" {
 		e.mark(markRepaired)
 	}
+	e.oom(key, v)
+	e.localFact(key, "=", v)
+	if number(v, 1) > 0 {
+		e.localFact(key, ">", "0")
+	}
+	if key == "event" { // "tenant_budget_check" is also about budget
+		from := 0
+		for i := 0; i <= len(v); i++ {
+			if i == len(v) || !wordByte(v[i]) {
+				e.localFact(key, "~", v[from:i])
+				from = i + 1
+			}
+		}
+	}
+}
+
+func (e *evidence) localFact(key, sign, v string) {
 	if len(key)+1+len(v) > maxValue {
 		return
 	}
 	var buf [maxValue]byte
-	b := append(append(append(buf[:0], key...), '='), v...)
-	e.exact(slotLocal, string(b))
-	if number(v, 1) > 0 {
-		b = append(append(buf[:0], key...), ">0"...)
-		e.exact(slotLocal, string(b))
+	e.exact(slotLocal, string(append(append(append(buf[:0], key...), sign...), v...)))
+}
+
+// oom recognises evidence that the kernel killed for lack of memory, however
+// the sandbox calls it.
+func (e *evidence) oom(key, v string) {
+	named := hasFold(key, "oom") && v != "" && v != "0" && v != "false"
+	if named || hasFold(v, "out of memory") || hasFold(v, "oom-kill") || hasFold(v, "oom_kill") || hasFold(v, "oomkilled") {
+		e.mark(markOutOfMemory)
 	}
 }
 

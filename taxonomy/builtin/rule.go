@@ -71,6 +71,7 @@ type rule struct {
 	class    taxonomy.Class
 	reason   string
 	refused  bool           // the answer proves that nothing was applied
+	unproven bool           // even an answer of a class that refuses proves nothing here
 	unknown  bool           // an answer came, and still nobody knows what happened
 	retry    taxonomy.Retry // the most that may be advised
 

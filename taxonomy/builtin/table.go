@@ -298,7 +298,7 @@ func (t *Table) sum() string {
 		for _, c := range r.when {
 			fmt.Fprintf(h, "when %v %s %q\n", c.not, slotNames[c.slot], c.values)
 		}
-		fmt.Fprintf(h, "then %v %s %s refused=%v unknown=%v retry=%s\n", r.succeeds, r.class, r.reason, r.refused, r.unknown, r.retry)
+		fmt.Fprintf(h, "then %v %s %s refused=%v unproven=%v unknown=%v retry=%s\n", r.succeeds, r.class, r.reason, r.refused, r.unproven, r.unknown, r.retry)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }

@@ -125,16 +125,18 @@ type index struct {
 }
 
 type entry struct {
-	rest []uint64
-	atom atom
+	rest     []uint64
+	anchored bool // only at the start of a text
+	atom     atom
 }
 
+// add takes a wording; one that begins with ^ must begin the text too.
 func (x *index) add(text string, a atom) {
 	if x.first == nil {
 		x.first, x.phrase = make(map[uint64][]entry), make(map[string]atom)
 	}
 	p := phrase(text)
-	x.first[p[0]] = append(x.first[p[0]], entry{p[1:], a})
+	x.first[p[0]] = append(x.first[p[0]], entry{p[1:], strings.HasPrefix(text, "^"), a})
 	x.sieve[p[0]>>58] |= 1 << (p[0] >> 52 & 63)
 	x.phrase[text] = a
 }
@@ -147,7 +149,7 @@ func (x *index) find(w *words, set *atoms) {
 			continue
 		}
 		for _, e := range x.first[h] {
-			if follows(w.hash[i+1:w.n], e.rest) {
+			if (!e.anchored || i == 0) && follows(w.hash[i+1:w.n], e.rest) {
 				set.add(e.atom)
 			}
 		}
