@@ -68,7 +68,7 @@ func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 	ctx, cancel := l.ownBudget(ctx, &op)
 	defer cancel()
 	for {
-		if !l.budget.take() {
+		if !l.budget.take(op.Estimate) {
 			return l.exhausted(op, "attempt_budget_exhausted", Result{})
 		}
 		res, err := l.attempt(ctx, op)
@@ -116,7 +116,7 @@ func (l *loop) ownBudget(ctx context.Context, op *taxonomy.Operation) (context.C
 	}
 	l.budget = ExecutionBudgetOf(ctx)
 	if l.budget == nil {
-		l.budget = NewExecutionBudget(l.profile.Attempts, deadline)
+		l.budget = NewExecutionBudget(Spending{Attempts: l.profile.Attempts, Deadline: deadline})
 		ctx = WithExecutionBudget(ctx, l.budget)
 	}
 	if d := l.budget.Deadline(); !d.IsZero() && d.Before(deadline) {
@@ -149,6 +149,7 @@ func (l *loop) attempt(ctx context.Context, op taxonomy.Operation) (Result, erro
 	// The result is journalled even when the caller has gone away.
 	res, err := permit.Settle(context.WithoutCancel(ctx), obs)
 	l.errs = errors.Join(l.errs, err)
+	l.budget.Spend(Spending{Tokens: res.Used.Tokens, CostNanoUSD: res.Used.CostNanoUSD})
 	l.left = l.left || obs.Transport.Dispatched != taxonomy.DispatchedNo
 	l.unknown = l.unknown || res.Verdict.Outcome == taxonomy.Unknown && op.Effect.Writes()
 	return res, nil

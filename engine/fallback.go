@@ -45,7 +45,7 @@ func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m
 		_ = e.prepare(policy, &op) // Do says what is wrong with it
 		p := policy.retry(&op)
 		_ = policy.release()
-		budget = NewExecutionBudget(p.Attempts, e.clock.Now().Add(p.Deadline))
+		budget = NewExecutionBudget(Spending{Attempts: p.Attempts, Deadline: e.clock.Now().Add(p.Deadline)})
 		ctx = WithExecutionBudget(ctx, budget)
 	}
 	res, err := e.Do(ctx, op, send)

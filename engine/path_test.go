@@ -438,3 +438,39 @@ func TestLookupsArePacedAndEndWithAPerson(t *testing.T) {
 		t.Errorf("the remote saw %d calls", remote.Reached())
 	}
 }
+
+// R-CALL-1: three layers that each retry share one budget of four attempts, and
+// the remote sees four calls at most.
+func TestNestedRetriesShareOneBudget(t *testing.T) {
+	h := enginetest.New(t, func(p *engine.Parts) { p.Policy.Breakers = nil })
+	remote := enginetest.NewRemote(enginetest.HTTP(503, `{}`))
+	layer := func(inner engine.Send) engine.Send {
+		return func(ctx context.Context, _ engine.Call) taxonomy.Observation {
+			res, _ := h.Do(ctx, enginetest.Model(""), inner) // how it failed is in the observation
+			return res.Observation
+		}
+	}
+	ctx := engine.WithExecutionBudget(t.Context(), engine.NewExecutionBudget(engine.Spending{Attempts: 6}))
+	_, err := h.Do(ctx, enginetest.Model(""), layer(layer(remote.Send)))
+	if err == nil || remote.Reached() > 4 {
+		t.Errorf("the remote saw %d calls, error %v", remote.Reached(), err)
+	}
+}
+
+// The budget crosses a process as a header, and loses nothing on the way.
+func TestExecutionBudgetCrossesProcesses(t *testing.T) {
+	for _, s := range []engine.Spending{
+		{Attempts: 3}, {Attempts: 0}, {Attempts: 2, Tokens: 900, CostNanoUSD: 4e6, Deadline: time.Date(2026, 11, 30, 2, 31, 7, 5, time.UTC)},
+	} {
+		b := engine.NewExecutionBudget(s)
+		again, err := engine.ParseExecutionBudget(b.Header())
+		if err != nil || again.Header() != b.Header() {
+			t.Errorf("%q came back as %q, %v", b.Header(), again.Header(), err)
+		}
+	}
+	for _, bad := range []string{"", "attempts=", "attempts=x", "attempts=-1", "attempts=1; deadline=soon", "attempts=1; tokens=1e3"} {
+		if _, err := engine.ParseExecutionBudget(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

@@ -2,25 +2,50 @@ package engine
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 // An ExecutionBudget is the one owner of what a call may spend: attempts,
-// fallbacks included, and time. It travels in the context, so that a nested
-// loop finds it and does not make its own; three layers with three tries each
-// reach the remote at most as often as this one budget says (SPEC R-CALL-1).
+// fallbacks included, time, tokens and money. It travels in the context, so
+// that a nested loop finds it and does not make its own; three layers with
+// three tries each reach the remote at most as often as this one budget says
+// (SPEC R-CALL-1).
 type ExecutionBudget struct {
 	attempts atomic.Int64
+	tokens   atomic.Int64 // left; math.MaxInt64 is no limit
+	cost     atomic.Int64 // nano dollars left; math.MaxInt64 is no limit
 	deadline time.Time
 }
 
-// NewExecutionBudget allows so many attempts until the deadline; a zero
-// deadline is none.
-func NewExecutionBudget(attempts int, deadline time.Time) *ExecutionBudget {
-	b := &ExecutionBudget{deadline: deadline}
-	b.attempts.Store(int64(attempts))
+// Spending is what a call may spend, or has left. Zero tokens or cost are no
+// limit.
+type Spending struct {
+	Attempts    int
+	Tokens      int64
+	CostNanoUSD int64
+	Deadline    time.Time // zero is none
+}
+
+// NewExecutionBudget makes a budget of its own.
+func NewExecutionBudget(s Spending) *ExecutionBudget {
+	b := &ExecutionBudget{deadline: s.Deadline}
+	b.attempts.Store(int64(s.Attempts))
+	limit := func(v *atomic.Int64, n int64) {
+		if n <= 0 {
+			n = math.MaxInt64
+		}
+		v.Store(n)
+	}
+	limit(&b.tokens, s.Tokens)
+	limit(&b.cost, s.CostNanoUSD)
 	return b
 }
 
@@ -30,8 +55,83 @@ func (b *ExecutionBudget) Left() int { return int(max(b.attempts.Load(), 0)) }
 // Deadline is when the call must have ended; zero is never.
 func (b *ExecutionBudget) Deadline() time.Time { return b.deadline }
 
-// take spends one attempt; false when there is none left.
-func (b *ExecutionBudget) take() bool { return b.attempts.Add(-1) >= 0 }
+// take spends one attempt that may use so much; false when there is no room.
+func (b *ExecutionBudget) take(e taxonomy.Estimate) bool {
+	if b.tokens.Load() < e.InputTokens+e.OutputTokens || b.cost.Load() < e.CostNanoUSD || b.tokens.Load() <= 0 || b.cost.Load() <= 0 {
+		return false
+	}
+	return b.attempts.Add(-1) >= 0
+}
+
+// Spend notes what an attempt used, here or in a process further down.
+func (b *ExecutionBudget) Spend(s Spending) {
+	b.attempts.Add(-int64(s.Attempts))
+	for v, n := range map[*atomic.Int64]int64{&b.tokens: s.Tokens, &b.cost: s.CostNanoUSD} {
+		if v.Load() != math.MaxInt64 {
+			v.Add(-n)
+		}
+	}
+}
+
+// BudgetHeader carries a budget to another process, which must not have a
+// budget of its own then. SpentHeader brings back how many attempts it made.
+const (
+	BudgetHeader = "fusebox-retry-budget"
+	SpentHeader  = "fusebox-retry-spent"
+)
+
+// Header writes what is left: "attempts=2; tokens=900; cost_nano_usd=4000000;
+// deadline=2026-11-30T02:31:07Z", without what has no limit.
+func (b *ExecutionBudget) Header() string {
+	out := "attempts=" + strconv.Itoa(b.Left())
+	if n := b.tokens.Load(); n != math.MaxInt64 {
+		out += "; tokens=" + strconv.FormatInt(max(n, 0), 10)
+	}
+	if n := b.cost.Load(); n != math.MaxInt64 {
+		out += "; cost_nano_usd=" + strconv.FormatInt(max(n, 0), 10)
+	}
+	if !b.deadline.IsZero() {
+		out += "; deadline=" + b.deadline.UTC().Format(time.RFC3339Nano)
+	}
+	return out
+}
+
+// ParseExecutionBudget reads a header. Whoever sends one that cannot be read
+// gets no attempts by guesswork: the error says what is wrong.
+func ParseExecutionBudget(header string) (*ExecutionBudget, error) {
+	s := Spending{Attempts: -1}
+	for _, field := range strings.Split(header, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(field), "=")
+		var err error
+		switch name {
+		case "attempts":
+			s.Attempts, err = strconv.Atoi(value)
+		case "tokens":
+			s.Tokens, err = strconv.ParseInt(value, 10, 64)
+		case "cost_nano_usd":
+			s.CostNanoUSD, err = strconv.ParseInt(value, 10, 64)
+		case "deadline":
+			s.Deadline, err = time.Parse(time.RFC3339Nano, value)
+		default:
+			continue // a newer sender may say more
+		}
+		if err != nil {
+			return nil, fmt.Errorf("header %s: %s=%q cannot be read", BudgetHeader, name, value)
+		}
+	}
+	if s.Attempts < 0 {
+		return nil, fmt.Errorf("header %s: attempts is missing or negative", BudgetHeader)
+	}
+	b := NewExecutionBudget(s)
+	// An exhausted token or money budget travels as 0, which is not "no limit".
+	if strings.Contains(header, "tokens=0") {
+		b.tokens.Store(0)
+	}
+	if strings.Contains(header, "cost_nano_usd=0") {
+		b.cost.Store(0)
+	}
+	return b, nil
+}
 
 type budgetKey struct{}
 

@@ -20,8 +20,9 @@ type Result struct {
 	Last        taxonomy.Verdict // of the last attempt, where the call ended for another reason
 	Feeds       []receipts.Feed  // where it counted, with readable scopes
 	Changes     []breaker.Change
-	Attempts    int    // dispatched by this call
-	Exhausted   string // why an otherwise repeatable call was not repeated
+	Attempts    int           // dispatched by this call
+	Used        state.Amounts // of the budgets, by this attempt
+	Exhausted   string        // why an otherwise repeatable call was not repeated
 	Fallback    *Taken
 	Rejection   *Rejection
 	Next        string // "done", "retry", "reconcile", "stop"
@@ -109,7 +110,7 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 		errs = fmt.Errorf("settle %s: %w", p.op.Name, errs)
 	}
 	return Result{Operation: p.op, Observation: obs, Verdict: j.verdict, Feeds: rec.feeds, Changes: rec.changes,
-		Next: next(j.verdict), Policy: p.policy.Version, Receipt: r.ID.String(), Index: index, Durable: durable, Flags: r.Flags}, errs
+		Used: p.used(&obs), Next: next(j.verdict), Policy: p.policy.Version, Receipt: r.ID.String(), Index: index, Durable: durable, Flags: r.Flags}, errs
 }
 
 // undeclaredVerdict is what can be said of something that was sent without a

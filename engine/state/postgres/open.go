@@ -10,11 +10,11 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -34,8 +34,9 @@ type Store struct {
 	pool   *pgxpool.Pool
 	schema string
 	o      Options
-	sqls   sync.Map // statement as written → with its schema
-	base   uint64   // of epochs, see identity
+	sqls   sync.Map      // statement as written → with its schema
+	system atomic.Int64  // identifier of the database cluster, once known
+	base   atomic.Uint64 // of epochs: how often the tables moved to another cluster
 	ctx    context.Context
 	stop   context.CancelFunc
 	group  sync.WaitGroup
@@ -70,13 +71,13 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	}
 	where := fmt.Sprintf("open state store %s:%d/%s", config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Database)
 	config.ConnConfig.RuntimeParams["application_name"] = "fusebox"
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
+	s := &Store{schema: o.Schema, o: o}
+	config.AfterConnect = s.greet
+	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("%s: %w", where, explain(ctx, err))
 	}
-	s := &Store{pool: pool, schema: o.Schema, o: o}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	if err := s.prepare(ctx); err != nil {
+	if err := s.migrate(ctx); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", where, explain(ctx, err))
 	}
@@ -101,12 +102,9 @@ func (s *Store) Caps() state.Caps {
 }
 
 // Now is the database's clock.
-func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
-	err = s.read(ctx, "now", func(r *reader) error {
-		now = r.now
-		return nil
-	})
-	return now, err
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	_, at, err := query(ctx, s, "now", "", nil, func(scan) (struct{}, error) { return struct{}{}, nil })
+	return at.now, err
 }
 
 // Close ends every watch and closes the connections. Later calls are ErrClosed.
@@ -120,6 +118,3 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) closed() bool { return s.ctx.Err() != nil }
-
-// errDone is how the pool says that it is closed.
-func isClosed(err error) bool { return errors.Is(err, pgxpool.ErrClosedPool) }

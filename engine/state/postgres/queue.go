@@ -1,0 +1,217 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/engine/state"
+)
+
+const insertItem = "INSERT INTO @item (" + itemColumns + ") VALUES ($1::text,$2::text,$3::bigint,$4::bigint,$5::bigint,$6::text,$7::text,$8::text,$9::bytea,$10::bytea," +
+	"$11::text,$12::integer,$13::bigint,$14::text,$15::bigint,$16::bigint,$17::text) ON CONFLICT (id) DO NOTHING"
+
+// Put adds an item.
+func (s *Store) Put(ctx context.Context, it state.Item) error {
+	args, err := itemArgs(it)
+	if err != nil {
+		return fmt.Errorf("put item %s: %w", it.ID, err)
+	}
+	err = s.do(ctx, "put item "+it.ID, func(t *tx) error {
+		var there int
+		found, err := t.row("SELECT 1 FROM @item WHERE id = $1::text", []any{it.ID}, &there)
+		switch {
+		case err != nil:
+			return err
+		case found:
+			return errUnchanged
+		}
+		if err := it.Check(t.now); err != nil {
+			return err
+		}
+		t.queue(insertItem, args...)
+		return nil
+	})
+	if err == errUnchanged {
+		return nil
+	}
+	return err
+}
+
+// Claim leases items and drops the expired ones that it meets. Rows that
+// another worker is just taking are passed over, not waited for.
+func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
+	if n > 0 && lease <= 0 {
+		return nil, nil, fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", dependency, state.ErrInvalid, lease)
+	}
+	var taken, late []state.Item
+	err = s.do(ctx, "claim from "+dependency, func(t *tx) (err error) {
+		taken, late = nil, nil
+		if err := t.begun(); err != nil {
+			return err
+		}
+		var w where
+		w.and("state < 2 AND expires <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", nanos(t.now), nanos(t.now))
+		if late, err = t.items(w, dependency, -1, state.Item.Stale); err != nil {
+			return err
+		}
+		w = where{}
+		w.and("state < 2 AND expires > ?::bigint AND not_before <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", nanos(t.now), nanos(t.now), nanos(t.now))
+		if taken, err = t.items(w, dependency, max(n, 0), state.Item.Ready); err != nil {
+			return err
+		}
+		for i, it := range late {
+			late[i] = it.Lapsed()
+		}
+		for i, it := range taken {
+			taken[i] = it.Taken(worker, lease, t.now)
+		}
+		changed := slices.Concat(taken, late)
+		for _, it := range changed {
+			if err := t.putItem(it); err != nil {
+				return err
+			}
+		}
+		if len(changed) == 0 {
+			return errUnchanged
+		}
+		return nil
+	})
+	if err != nil && err != errUnchanged {
+		return nil, nil, err
+	}
+	return taken, late, nil
+}
+
+// items locks candidates, in the order of the queue, and keeps those that the
+// rule accepts too. A limit below 0 is none.
+func (t *tx) items(w where, dependency string, limit int, rule func(state.Item, time.Time) bool) (out []state.Item, err error) {
+	if limit == 0 {
+		return nil, nil
+	}
+	if dependency != "" {
+		w.and("dependency = ?::text", dependency)
+	}
+	q := "SELECT " + itemColumns + " FROM @item WHERE " + w.text + " ORDER BY priority DESC, expires, id"
+	if limit > 0 {
+		w.args = append(w.args, limit)
+		q += fmt.Sprintf(" LIMIT $%d::integer", len(w.args))
+	}
+	err = t.each(q+" FOR UPDATE SKIP LOCKED", w.args, func(row scan) error {
+		it, err := scanItem(row)
+		if err == nil && it.Free(t.now) && rule(it, t.now) {
+			out = append(out, it)
+		}
+		return err
+	})
+	return out, err
+}
+
+// putItem writes the columns that may change after Put.
+func (t *tx) putItem(it state.Item) error {
+	attempts, err := encode(it.Attempts)
+	if err != nil {
+		return err
+	}
+	t.queue(`UPDATE @item SET attempts = $1::text, state = $2::integer, not_before = $3::bigint, reason = $4::text, claim = $5::bigint, claim_until = $6::bigint, owner = $7::text
+		WHERE id = $8::text`, attempts, int64(it.State), nanos(it.NotBefore), it.Reason, int64(it.Claim), nanos(it.ClaimUntil), it.Owner, it.ID)
+	return nil
+}
+
+// Renew lengthens a claim.
+func (s *Store) Renew(ctx context.Context, id string, claim uint64, lease time.Duration) error {
+	return s.changeItem(ctx, "renew item "+id, id, func(it state.Item, now time.Time) (state.Item, error) {
+		err := it.Held(claim, now)
+		it.ClaimUntil = now.Add(lease)
+		return it, err
+	})
+}
+
+// Finish ends a claim.
+func (s *Store) Finish(ctx context.Context, id string, claim uint64, d state.Disposition) error {
+	return s.changeItem(ctx, "finish item "+id, id, func(it state.Item, now time.Time) (state.Item, error) {
+		return it.Finished(claim, d, now)
+	})
+}
+
+// Move changes an item that nobody has claimed.
+func (s *Store) Move(ctx context.Context, id string, d state.Disposition) error {
+	return s.changeItem(ctx, "move item "+id, id, func(it state.Item, now time.Time) (state.Item, error) {
+		return it.Moved(d, now)
+	})
+}
+
+// changeItem locks one item and replaces it by what f makes of it.
+func (s *Store) changeItem(ctx context.Context, name, id string, f func(state.Item, time.Time) (state.Item, error)) error {
+	return s.do(ctx, name, func(t *tx) error {
+		found := false
+		it, err := scanItem(func(dest ...any) (err error) {
+			found, err = t.row("SELECT "+itemColumns+" FROM @item WHERE id = $1::text FOR UPDATE", []any{id}, dest...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fmt.Errorf("%s: %w", name, state.ErrNotFound)
+		}
+		if it, err = f(it, t.now); err != nil {
+			return err
+		}
+		return t.putItem(it)
+	})
+}
+
+// Items reads page by page, in the order in which they would be claimed.
+func (s *Store) Items(ctx context.Context, q state.ItemQuery) iter.Seq2[state.Item, error] {
+	return func(yield func(state.Item, error) bool) {
+		base := itemWhere(q)
+		var last *state.Item
+		given := 0
+		for {
+			w := base.clone()
+			if last != nil {
+				w.and("(priority < ?::bigint OR priority = ?::bigint AND (expires, id) > (?::bigint, ?::text))", last.Priority, last.Priority, nanos(last.Expires), last.ID)
+			}
+			text := "SELECT " + itemColumns + " FROM @item WHERE " + w.text + fmt.Sprintf(" ORDER BY priority DESC, expires, id LIMIT %d", page)
+			found, _, err := query(ctx, s, "items", text, w.args, scanItem)
+			if err != nil {
+				yield(state.Item{}, err)
+				return
+			}
+			for i := range found {
+				if !yield(found[i], nil) {
+					return
+				}
+				if given++; given == q.Limit {
+					return
+				}
+				last = &found[i]
+			}
+			if len(found) < page {
+				return
+			}
+		}
+	}
+}
+
+// itemWhere is state.ItemQuery.Match in SQL.
+func itemWhere(q state.ItemQuery) (w where) {
+	w.and("true")
+	if len(q.States) > 0 {
+		states := make([]int32, 0, len(q.States))
+		for _, st := range q.States {
+			states = append(states, int32(st))
+		}
+		w.and("state = ANY(?::integer[])", states)
+	}
+	if q.Dependency != "" {
+		w.and("dependency = ?::text", q.Dependency)
+	}
+	if q.Tenant != "" {
+		w.and("tenant = ?::text", q.Tenant)
+	}
+	return w
+}
