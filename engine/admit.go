@@ -45,6 +45,7 @@ type Permit struct {
 	flags     []string
 	repeats   int64
 	replays   bool            // a person allowed this request again although its outcome is UNKNOWN
+	repairs   bool            // an answer that fails its checks is asked for once more before it counts
 	uncounted bool            // its outcome feeds nothing
 	resumed   bool            // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant // only Tick touches it once the permit is dispatched

@@ -35,7 +35,17 @@ func (f *Failed) Error() string {
 // an error for every outcome but SUCCEEDED: a *Rejection when nothing was sent,
 // a *Failed otherwise. The Result is meaningful in both cases.
 func (e *Engine) Do(ctx context.Context, op taxonomy.Operation, send Send) (Result, error) {
-	l := &loop{e: e, send: send, start: e.clock.Now()}
+	return e.do(ctx, op, send, hold{})
+}
+
+// A hold is what a call must leave for what may follow it.
+type hold struct {
+	attempts int  // of the budget, for a fallback
+	repair   bool // an answer that fails its checks is asked for once more before it counts
+}
+
+func (e *Engine) do(ctx context.Context, op taxonomy.Operation, send Send, h hold) (Result, error) {
+	l := &loop{e: e, send: send, start: e.clock.Now(), hold: h}
 	return l.run(ctx, op)
 }
 
@@ -44,6 +54,7 @@ type loop struct {
 	e     *Engine
 	send  Send
 	start time.Time
+	hold  hold
 
 	declared int64 // the caller's own deadline; the loop works with the nearest one
 	budget   *ExecutionBudget
@@ -133,6 +144,7 @@ func (l *loop) attempt(ctx context.Context, op taxonomy.Operation) (Result, erro
 	if err != nil {
 		return Result{Operation: op}, err
 	}
+	permit.repairs = l.hold.repair
 	obs, err := permit.Dispatch(ctx, func(ctx context.Context, c Call) taxonomy.Observation {
 		c.Budget = l.budget
 		if l.profile.PerAttempt > 0 {
@@ -166,7 +178,7 @@ func (l *loop) next(op *taxonomy.Operation, res Result) (wait time.Duration, exh
 	if v.Outcome == taxonomy.Unknown && !op.Effect.Repeatable() {
 		return -1, ""
 	}
-	if l.budget.Left() == 0 {
+	if l.budget.Left() <= l.hold.attempts {
 		return 0, "attempt_budget_exhausted"
 	}
 	wait = l.profile.wait(l.attempts, v.RetryAfter, l.e.draw())

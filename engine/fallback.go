@@ -18,6 +18,14 @@ type Means struct {
 	Alternate func(c taxonomy.Candidate, op taxonomy.Operation) (taxonomy.Operation, Send, bool)
 	// Cached finds an earlier answer and its age.
 	Cached func(c taxonomy.Candidate, op taxonomy.Operation) (body string, age time.Duration, ok bool)
+	// Repair prepares one more attempt after an answer that failed its checks:
+	// the same task, with what was wrong said. It is used once, and only when it
+	// fails too does the answer count toward the semantic circuit.
+	Repair func(res Result) (taxonomy.Operation, Send, bool)
+	// Within is how long the caller waits for an answer. After it, the declared
+	// degraded answer is given; the call itself goes on and is settled as it
+	// ends. 0 waits for the end.
+	Within time.Duration
 }
 
 // Taken is a fallback that was taken, as the caller is told of it.
@@ -48,7 +56,7 @@ func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m
 		budget = NewExecutionBudget(Spending{Attempts: p.Attempts, Deadline: e.clock.Now().Add(p.Deadline)})
 		ctx = WithExecutionBudget(ctx, budget)
 	}
-	res, err := e.Do(ctx, op, send)
+	res, err := e.doInTime(ctx, op, send, m)
 	if err == nil || !mayFallBack(&res) {
 		return res, err
 	}
@@ -63,10 +71,61 @@ func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m
 	return res, errors.Join(err, terr)
 }
 
+// doInTime is the call itself with its one repair, for as long as the caller
+// waits.
+func (e *Engine) doInTime(ctx context.Context, op taxonomy.Operation, send Send, m Means) (Result, error) {
+	if m.Within <= 0 {
+		return e.doRepaired(ctx, op, send, m)
+	}
+	type end struct {
+		res Result
+		err error
+	}
+	done := make(chan end, 1)
+	gone := make(chan struct{})
+	go func() {
+		res, err := e.doRepaired(ctx, op, send, m)
+		done <- end{res, err}
+		close(gone)
+	}()
+	if e.clock.Sleep(m.Within, gone) {
+		select {
+		case x := <-done:
+			return x.res, x.err
+		default:
+		}
+		res := Result{Operation: op, Verdict: taxonomy.Verdict{Class: taxonomy.TransientTransport, Reason: "latency_budget", By: "engine"}}
+		return res, &Failed{res}
+	}
+	x := <-done
+	return x.res, x.err
+}
+
+// doRepaired makes one repair after an answer that failed its checks.
+func (e *Engine) doRepaired(ctx context.Context, op taxonomy.Operation, send Send, m Means) (Result, error) {
+	h := hold{repair: m.Repair != nil && !op.Effect.Writes()}
+	if m.Alternate != nil || h.repair {
+		h.attempts = 1 // or retries would leave nothing for what stands in
+	}
+	res, err := e.do(ctx, op, send, h)
+	if c := res.Verdict.Class; !h.repair || err == nil || c != taxonomy.Validation && c != taxonomy.SemanticQuality {
+		return res, err
+	}
+	again, resend, ok := m.Repair(res)
+	if !ok {
+		return res, err
+	}
+	again.ParentID, again.Origin, again.RequestID = res.Operation.RequestID, taxonomy.OriginRetry, ""
+	return e.Do(ctx, again, resend)
+}
+
 // mayFallBack holds the rules that no contract can loosen: nothing may stand in
 // for a denial, for a write whose outcome is UNKNOWN, or once content reached
 // the caller.
 func mayFallBack(res *Result) bool {
+	if res.Verdict.Reason == "latency_budget" {
+		return !res.Operation.Effect.Writes()
+	}
 	if res.Observation.Stream.Started || res.Verdict.Outcome == taxonomy.Unknown && res.Operation.Effect.Writes() {
 		return false
 	}
@@ -114,6 +173,9 @@ func contractOf(p *Policy, res *Result) string {
 	if res.Rejection != nil {
 		return res.Rejection.Fallback
 	}
+	if res.Verdict.Reason == "latency_budget" {
+		return p.slowContract(&res.Operation)
+	}
 	for _, f := range res.Feeds {
 		if f.Signal != taxonomy.SignalFailure && f.Signal != taxonomy.SignalOpenNow {
 			continue
@@ -122,6 +184,21 @@ func contractOf(p *Policy, res *Result) string {
 			if b := &p.Breakers[i]; b.Layer == f.Layer && b.Name == f.Breaker {
 				return b.Fallback
 			}
+		}
+	}
+	return ""
+}
+
+// slowContract is the contract of the breaker that a late answer would count
+// toward.
+func (p *Policy) slowContract(op *taxonomy.Operation) string {
+	layer := taxonomy.LayerTool
+	if op.Kind == "model" {
+		layer = taxonomy.LayerProvider
+	}
+	for i := range p.Breakers {
+		if b := &p.Breakers[i]; b.Layer == layer && b.Fallback != "" && !b.Ambiguity() {
+			return b.Fallback
 		}
 	}
 	return ""

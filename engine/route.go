@@ -106,5 +106,13 @@ func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	}
 	start := p.e.clock.Mono()
 	defer func() { p.e.meter.Stage("route", time.Duration(p.e.clock.Mono()-start)) }()
-	return p.policy.route(ctx, v, obs, p.repeats)
+	feeds, ev := p.policy.route(ctx, v, obs, p.repeats)
+	if p.repairs {
+		for i := range feeds {
+			if feeds[i].Layer == taxonomy.LayerSemantic && feeds[i].Signal == taxonomy.SignalFailure {
+				feeds[i].Signal, feeds[i].Reason = taxonomy.SignalExcluded, "repair_pending"
+			}
+		}
+	}
+	return feeds, ev
 }

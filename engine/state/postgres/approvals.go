@@ -17,7 +17,7 @@ type approval struct {
 }
 
 func scanApproval(row scan) (a approval, err error) {
-	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, moments{&a.Until}, &a.SingleUse, &a.Reason, &a.usedBy)
+	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, state.Stamp(&a.Until), &a.SingleUse, &a.Reason, &a.usedBy)
 	return a, err
 }
 
@@ -45,7 +45,7 @@ func (s *Store) Grant(ctx context.Context, a taxonomy.Approval) error {
 			return err
 		}
 		t.queue("INSERT INTO @approval ("+approvalColumns+") VALUES ($1::text, $2::text, $3::text, $4::text, $5::bigint, $6::boolean, $7::text, '')",
-			a.ID, a.By, a.Scope, a.Tenant, nanos(a.Until), a.SingleUse, a.Reason)
+			a.ID, a.By, a.Scope, a.Tenant, state.Nanos(a.Until), a.SingleUse, a.Reason)
 		return nil
 	})
 	if err == errUnchanged {

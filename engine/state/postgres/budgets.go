@@ -50,7 +50,7 @@ func (t *tx) fits(r state.Reservation) (accounts map[string]*account, repeated b
 	// same time is seen.
 	old := state.Reservation{ID: r.ID}
 	var settled bool
-	found, err := t.row("SELECT lines, settled FROM @reservation WHERE id = $1::text", []any{r.ID}, document{&old.Lines}, &settled)
+	found, err := t.row("SELECT lines, settled FROM @reservation WHERE id = $1::text", []any{r.ID}, state.Document(&old.Lines), &settled)
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -99,12 +99,12 @@ func (t *tx) putAccount(a *account) {
 	u, r := a.Used, a.Reserved
 	t.queue(`UPDATE @account SET used_cost = $2::bigint, used_tokens = $3::bigint, used_attempts = $4::bigint, used_time = $5::bigint,
 		held_cost = $6::bigint, held_tokens = $7::bigint, held_attempts = $8::bigint, held_time = $9::bigint, open = $10::bigint, touched = $11::bigint WHERE name = $1::text`,
-		a.Account, u.CostNanoUSD, u.Tokens, u.Attempts, u.TimeMS, r.CostNanoUSD, r.Tokens, r.Attempts, r.TimeMS, a.open, nanos(t.now))
+		a.Account, u.CostNanoUSD, u.Tokens, u.Attempts, u.TimeMS, r.CostNanoUSD, r.Tokens, r.Attempts, r.TimeMS, a.open, state.Nanos(t.now))
 }
 
 // reserve takes the amounts; fits has said that it may.
 func (t *tx) reserve(r state.Reservation, accounts map[string]*account) error {
-	lines, err := encode(r.Lines)
+	lines, err := state.EncodeDocument(r.Lines)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (t *tx) reserve(r state.Reservation, accounts map[string]*account) error {
 	for _, a := range accounts {
 		t.putAccount(a)
 	}
-	t.queue("INSERT INTO @reservation VALUES ($1::text, $2::text, $3::bigint, false, 0, 0, 0, 0, 0)", r.ID, lines, nanos(r.Expires))
+	t.queue("INSERT INTO @reservation VALUES ($1::text, $2::text, $3::bigint, false, 0, 0, 0, 0, 0)", r.ID, lines, state.Nanos(r.Expires))
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (t *tx) settleGrant(id string, used state.Amounts) error {
 	var settled bool
 	var before state.Amounts
 	found, err := t.row("SELECT lines, settled, used_cost, used_tokens, used_attempts, used_time FROM @reservation WHERE id = $1::text FOR UPDATE", []any{id},
-		document{&r.Lines}, &settled, &before.CostNanoUSD, &before.Tokens, &before.Attempts, &before.TimeMS)
+		state.Document(&r.Lines), &settled, &before.CostNanoUSD, &before.Tokens, &before.Attempts, &before.TimeMS)
 	switch {
 	case err != nil:
 		return err
@@ -168,7 +168,7 @@ func (t *tx) settleGrant(id string, used state.Amounts) error {
 		t.putAccount(a)
 	}
 	t.queue(`UPDATE @reservation SET settled = true, used_cost = $2::bigint, used_tokens = $3::bigint, used_attempts = $4::bigint, used_time = $5::bigint, settled_at = $6::bigint
-		WHERE id = $1::text`, id, used.CostNanoUSD, used.Tokens, used.Attempts, used.TimeMS, nanos(t.now))
+		WHERE id = $1::text`, id, used.CostNanoUSD, used.Tokens, used.Attempts, used.TimeMS, state.Nanos(t.now))
 	return nil
 }
 
@@ -200,12 +200,12 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 			return err
 		}
 		sum := 0
-		then := nanos(before)
+		then := state.Nanos(before)
 		for q, args := range map[string][]any{
 			"DELETE FROM @intent WHERE state = 2 AND settled_at < $1::bigint":       {then},
 			"DELETE FROM @reservation WHERE settled AND settled_at < $1::bigint":    {then},
 			"DELETE FROM @item WHERE state IN (2, 3, 5) AND expires < $1::bigint":   {then},
-			"DELETE FROM @approval WHERE until < $1::bigint AND until < $2::bigint": {then, nanos(t.now)},
+			"DELETE FROM @approval WHERE until < $1::bigint AND until < $2::bigint": {then, state.Nanos(t.now)},
 			// An account that somebody has locked is in use.
 			"DELETE FROM @account WHERE name IN (SELECT name FROM @account WHERE open = 0 AND touched < $1::bigint FOR UPDATE SKIP LOCKED)": {then},
 		} {

@@ -123,7 +123,7 @@ func (t *tx) carryOut(d state.Dispatch, p plan, out *state.Dispatched) error {
 		}
 	}
 	if d.Intent != nil {
-		t.queue(insertIntent, intentArgs(*d.Intent)...)
+		t.queue(insertIntent, state.IntentArgs(*d.Intent)...)
 	}
 	return nil
 }

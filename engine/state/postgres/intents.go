@@ -56,14 +56,14 @@ func (s *Store) changeIntent(ctx context.Context, name, id string, f func(state.
 }
 
 func (t *tx) intent(id string) (in state.Intent, found bool, err error) {
-	in, err = scanIntent(func(dest ...any) (err error) {
-		found, err = t.row("SELECT "+intentColumns+" FROM @intent WHERE id = $1::text FOR UPDATE", []any{id}, dest...)
+	in, err = state.ScanIntent(func(dest ...any) (err error) {
+		found, err = t.row("SELECT "+state.IntentColumns+" FROM @intent WHERE id = $1::text FOR UPDATE", []any{id}, dest...)
 		return err
 	})
 	return in, found, err
 }
 
-const insertIntent = "INSERT INTO @intent (" + intentColumns + ") VALUES ($1::text,$2::text,$3::bigint,$4::text,$5::bigint,$6::text,$7::text,$8::text,$9::text,$10::text," +
+const insertIntent = "INSERT INTO @intent (" + state.IntentColumns + ") VALUES ($1::text,$2::text,$3::bigint,$4::text,$5::bigint,$6::text,$7::text,$8::text,$9::text,$10::text," +
 	"$11::bytea,$12::text,$13::text,$14::bigint,$15::bigint,$16::integer,$17::text,$18::text,$19::text,$20::text,$21::text,$22::bigint,$23::bigint,$24::bigint,$25::text)"
 
 // endIntent writes the columns that may change after the dispatch.
@@ -71,12 +71,12 @@ func (t *tx) endIntent(in state.Intent) {
 	r := in.Result
 	t.queue(`UPDATE @intent SET state = $1::integer, outcome = $2::text, class = $3::text, reason = $4::text, settled_by = $5::text, settled_receipt = $6::text,
 		settled_at = $7::bigint, tries = $8::bigint, next_try = $9::bigint, human_case = $10::text WHERE id = $11::text`,
-		int64(in.State), r.Outcome.String(), r.Class.String(), r.Reason, r.By, r.Receipt, nanos(r.At), in.Tries, nanos(in.NextTry), in.Case, in.ID)
+		int64(in.State), r.Outcome.String(), r.Class.String(), r.Reason, r.By, r.Receipt, state.Nanos(r.At), in.Tries, state.Nanos(in.NextTry), in.Case, in.ID)
 }
 
 // Intent returns one intent.
 func (s *Store) Intent(ctx context.Context, id string) (state.Intent, error) {
-	found, _, err := query(ctx, s, "intent "+id, "SELECT "+intentColumns+" FROM @intent WHERE id = $1::text", []any{id}, scanIntent)
+	found, _, err := query(ctx, s, "intent "+id, "SELECT "+state.IntentColumns+" FROM @intent WHERE id = $1::text", []any{id}, state.ScanIntent)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("intent %s: %w", id, state.ErrNotFound)
 	}
@@ -94,8 +94,8 @@ func (s *Store) Find(ctx context.Context, q state.IntentQuery) iter.Seq2[state.I
 		for {
 			w := base.clone()
 			w.and("(created, id) > (?::bigint, ?::text)", created, id)
-			text := "SELECT " + intentColumns + " FROM @intent WHERE " + w.text + fmt.Sprintf(" ORDER BY created, id LIMIT %d", page)
-			found, _, err := query(ctx, s, "find intents", text, w.args, scanIntent)
+			text := "SELECT " + state.IntentColumns + " FROM @intent WHERE " + w.text + fmt.Sprintf(" ORDER BY created, id LIMIT %d", page)
+			found, _, err := query(ctx, s, "find intents", text, w.args, state.ScanIntent)
 			if err != nil {
 				yield(state.Intent{}, err)
 				return
@@ -107,7 +107,7 @@ func (s *Store) Find(ctx context.Context, q state.IntentQuery) iter.Seq2[state.I
 				if given++; given == q.Limit {
 					return
 				}
-				created, id = nanos(in.Created), in.ID
+				created, id = state.Nanos(in.Created), in.ID
 			}
 			if len(found) < page {
 				return
@@ -136,10 +136,10 @@ func intentWhere(q state.IntentQuery) (w where) {
 		w.and("request_id = ?::text", q.RequestID)
 	}
 	if !q.Before.IsZero() {
-		w.and("created < ?::bigint", nanos(q.Before))
+		w.and("created < ?::bigint", state.Nanos(q.Before))
 	}
 	if !q.Due.IsZero() {
-		w.and("next_try <= ?::bigint", nanos(q.Due))
+		w.and("next_try <= ?::bigint", state.Nanos(q.Due))
 	}
 	return w
 }
@@ -153,10 +153,10 @@ func (s *Store) Condemn(ctx context.Context, o state.Owner, by string) ([]state.
 			return err
 		}
 		var moved []state.Intent
-		const q = "SELECT " + intentColumns + ` FROM @intent WHERE state < 2 AND state = 0
+		const q = "SELECT " + state.IntentColumns + ` FROM @intent WHERE state < 2 AND state = 0
 			AND (expires < $1::bigint OR home = $2::text AND slot = $3::bigint AND incarnation <> $4::text) ORDER BY created, id FOR UPDATE`
-		err := t.each(q, []any{nanos(t.now), o.Home, o.Slot, o.Incarnation}, func(row scan) error {
-			in, err := scanIntent(row)
+		err := t.each(q, []any{state.Nanos(t.now), o.Home, o.Slot, o.Incarnation}, func(row scan) error {
+			in, err := state.ScanIntent(row)
 			if err == nil && in.Condemnable(o, t.now) {
 				moved = append(moved, in.Condemned(o, by, t.now))
 			}

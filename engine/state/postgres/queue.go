@@ -10,12 +10,12 @@ import (
 	"github.com/fusebox-dev/fusebox/engine/state"
 )
 
-const insertItem = "INSERT INTO @item (" + itemColumns + ") VALUES ($1::text,$2::text,$3::bigint,$4::bigint,$5::bigint,$6::text,$7::text,$8::text,$9::bytea,$10::bytea," +
+const insertItem = "INSERT INTO @item (" + state.ItemColumns + ") VALUES ($1::text,$2::text,$3::bigint,$4::bigint,$5::bigint,$6::text,$7::text,$8::text,$9::bytea,$10::bytea," +
 	"$11::text,$12::integer,$13::bigint,$14::text,$15::bigint,$16::bigint,$17::text) ON CONFLICT (id) DO NOTHING"
 
 // Put adds an item.
 func (s *Store) Put(ctx context.Context, it state.Item) error {
-	args, err := itemArgs(it)
+	args, err := state.ItemArgs(it)
 	if err != nil {
 		return fmt.Errorf("put item %s: %w", it.ID, err)
 	}
@@ -53,12 +53,12 @@ func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lea
 			return err
 		}
 		var w where
-		w.and("state < 2 AND expires <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", nanos(t.now), nanos(t.now))
+		w.and("state < 2 AND expires <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", state.Nanos(t.now), state.Nanos(t.now))
 		if late, err = t.items(w, dependency, -1, state.Item.Stale); err != nil {
 			return err
 		}
 		w = where{}
-		w.and("state < 2 AND expires > ?::bigint AND not_before <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", nanos(t.now), nanos(t.now), nanos(t.now))
+		w.and("state < 2 AND expires > ?::bigint AND not_before <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", state.Nanos(t.now), state.Nanos(t.now), state.Nanos(t.now))
 		if taken, err = t.items(w, dependency, max(n, 0), state.Item.Ready); err != nil {
 			return err
 		}
@@ -94,13 +94,13 @@ func (t *tx) items(w where, dependency string, limit int, rule func(state.Item, 
 	if dependency != "" {
 		w.and("dependency = ?::text", dependency)
 	}
-	q := "SELECT " + itemColumns + " FROM @item WHERE " + w.text + " ORDER BY priority DESC, expires, id"
+	q := "SELECT " + state.ItemColumns + " FROM @item WHERE " + w.text + " ORDER BY priority DESC, expires, id"
 	if limit > 0 {
 		w.args = append(w.args, limit)
 		q += fmt.Sprintf(" LIMIT $%d::integer", len(w.args))
 	}
 	err = t.each(q+" FOR UPDATE SKIP LOCKED", w.args, func(row scan) error {
-		it, err := scanItem(row)
+		it, err := state.ScanItem(row)
 		if err == nil && it.Free(t.now) && rule(it, t.now) {
 			out = append(out, it)
 		}
@@ -111,12 +111,12 @@ func (t *tx) items(w where, dependency string, limit int, rule func(state.Item, 
 
 // putItem writes the columns that may change after Put.
 func (t *tx) putItem(it state.Item) error {
-	attempts, err := encode(it.Attempts)
+	attempts, err := state.EncodeDocument(it.Attempts)
 	if err != nil {
 		return err
 	}
 	t.queue(`UPDATE @item SET attempts = $1::text, state = $2::integer, not_before = $3::bigint, reason = $4::text, claim = $5::bigint, claim_until = $6::bigint, owner = $7::text
-		WHERE id = $8::text`, attempts, int64(it.State), nanos(it.NotBefore), it.Reason, int64(it.Claim), nanos(it.ClaimUntil), it.Owner, it.ID)
+		WHERE id = $8::text`, attempts, int64(it.State), state.Nanos(it.NotBefore), it.Reason, int64(it.Claim), state.Nanos(it.ClaimUntil), it.Owner, it.ID)
 	return nil
 }
 
@@ -147,8 +147,8 @@ func (s *Store) Move(ctx context.Context, id string, d state.Disposition) error 
 func (s *Store) changeItem(ctx context.Context, name, id string, f func(state.Item, time.Time) (state.Item, error)) error {
 	return s.do(ctx, name, func(t *tx) error {
 		found := false
-		it, err := scanItem(func(dest ...any) (err error) {
-			found, err = t.row("SELECT "+itemColumns+" FROM @item WHERE id = $1::text FOR UPDATE", []any{id}, dest...)
+		it, err := state.ScanItem(func(dest ...any) (err error) {
+			found, err = t.row("SELECT "+state.ItemColumns+" FROM @item WHERE id = $1::text FOR UPDATE", []any{id}, dest...)
 			return err
 		})
 		if err != nil {
@@ -173,10 +173,10 @@ func (s *Store) Items(ctx context.Context, q state.ItemQuery) iter.Seq2[state.It
 		for {
 			w := base.clone()
 			if last != nil {
-				w.and("(priority < ?::bigint OR priority = ?::bigint AND (expires, id) > (?::bigint, ?::text))", last.Priority, last.Priority, nanos(last.Expires), last.ID)
+				w.and("(priority < ?::bigint OR priority = ?::bigint AND (expires, id) > (?::bigint, ?::text))", last.Priority, last.Priority, state.Nanos(last.Expires), last.ID)
 			}
-			text := "SELECT " + itemColumns + " FROM @item WHERE " + w.text + fmt.Sprintf(" ORDER BY priority DESC, expires, id LIMIT %d", page)
-			found, _, err := query(ctx, s, "items", text, w.args, scanItem)
+			text := "SELECT " + state.ItemColumns + " FROM @item WHERE " + w.text + fmt.Sprintf(" ORDER BY priority DESC, expires, id LIMIT %d", page)
+			found, _, err := query(ctx, s, "items", text, w.args, state.ScanItem)
 			if err != nil {
 				yield(state.Item{}, err)
 				return

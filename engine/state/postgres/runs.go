@@ -15,7 +15,7 @@ func (s *Store) Append(ctx context.Context, id string, c taxonomy.Call) error {
 	if id == "" {
 		return fmt.Errorf("append call: %w: the run has no id", state.ErrInvalid)
 	}
-	call, err := encode(c)
+	call, err := state.EncodeDocument(c)
 	if err != nil {
 		return fmt.Errorf("append call to run %s: %w", id, err)
 	}
@@ -26,7 +26,7 @@ func (s *Store) Append(ctx context.Context, id string, c taxonomy.Call) error {
 		}
 		var n int64
 		_, err := t.row(`INSERT INTO @run AS r (id, last, stopped, touched) VALUES ($1::text, 1, '', $2::bigint)
-			ON CONFLICT (id) DO UPDATE SET last = r.last + 1, touched = excluded.touched RETURNING last`, []any{id, nanos(t.now)}, &n)
+			ON CONFLICT (id) DO UPDATE SET last = r.last + 1, touched = excluded.touched RETURNING last`, []any{id, state.Nanos(t.now)}, &n)
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (s *Store) Append(ctx context.Context, id string, c taxonomy.Call) error {
 // Run returns the calls kept, oldest first.
 func (s *Store) Run(ctx context.Context, id string) ([]taxonomy.Call, error) {
 	calls, _, err := query(ctx, s, "run "+id, "SELECT call FROM @run_call WHERE run = $1::text ORDER BY n", []any{id}, func(row scan) (c taxonomy.Call, err error) {
-		err = row(document{&c})
+		err = row(state.Document(&c))
 		return c, err
 	})
 	return calls, err
@@ -55,7 +55,7 @@ func (s *Store) Stop(ctx context.Context, id, reason string) error {
 			return err
 		}
 		t.queue(`INSERT INTO @run AS r (id, last, stopped, touched) VALUES ($1::text, 0, $2::text, $3::bigint)
-			ON CONFLICT (id) DO UPDATE SET stopped = CASE WHEN r.stopped = '' THEN excluded.stopped ELSE r.stopped END, touched = excluded.touched`, id, reason, nanos(t.now))
+			ON CONFLICT (id) DO UPDATE SET stopped = CASE WHEN r.stopped = '' THEN excluded.stopped ELSE r.stopped END, touched = excluded.touched`, id, reason, state.Nanos(t.now))
 		return nil
 	})
 }
@@ -78,7 +78,7 @@ func (s *Store) Forget(ctx context.Context, before time.Time) (int, error) {
 	err := s.do(ctx, "forget runs", func(t *tx) (err error) {
 		t.relaxed = true
 		total, err = t.change(`WITH old AS (SELECT id FROM @run WHERE touched < $1::bigint FOR UPDATE SKIP LOCKED),
-			calls AS (DELETE FROM @run_call WHERE run IN (SELECT id FROM old)) DELETE FROM @run WHERE id IN (SELECT id FROM old)`, nanos(before))
+			calls AS (DELETE FROM @run_call WHERE run IN (SELECT id FROM old)) DELETE FROM @run WHERE id IN (SELECT id FROM old)`, state.Nanos(before))
 		return err
 	})
 	if err != nil {

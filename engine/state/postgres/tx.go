@@ -34,7 +34,7 @@ func (s *Store) scanMoment(row scan, m *moment) error {
 }
 
 // scan reads one row into variables.
-type scan func(dest ...any) error
+type scan = func(dest ...any) error
 
 // tx is one transaction. Statements are queued, and travel together when an
 // answer is needed: begin and the first locks are one round trip, the writes

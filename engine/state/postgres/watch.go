@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -22,64 +19,14 @@ const (
 // it is time to look; behind a pooler there may be none.
 func (s *Store) channel() string { return "fusebox_" + s.schema }
 
-// A watcher holds the newest version of each changed key until its reader
-// takes it, so a slow reader costs one document a key.
-type watcher struct {
-	prefix string
-	mu     sync.Mutex
-	docs   map[string]state.Doc
-	order  []string
-	beat   bool
-	lost   bool
-	wake   chan struct{}
-}
-
-func (w *watcher) tell(change func()) {
-	w.mu.Lock()
-	change()
-	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (w *watcher) changed(d state.Doc) {
-	w.tell(func() {
-		if _, there := w.docs[d.Key]; there {
-			w.order = slices.DeleteFunc(w.order, func(k string) bool { return k == d.Key })
-		}
-		w.docs[d.Key] = d
-		w.order = append(w.order, d.Key)
-	})
-}
-
-// take empties the watcher into events.
-func (w *watcher) take() (events []state.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, k := range w.order {
-		events = append(events, state.Event{Doc: w.docs[k]})
-	}
-	if len(events) == 0 && w.beat && !w.lost {
-		events = append(events, state.Event{Beat: true})
-	}
-	if w.lost {
-		events = append(events, state.Event{Lost: true})
-	}
-	clear(w.docs)
-	w.order, w.beat = w.order[:0], false
-	return events
-}
-
 // Watch begins at the present version: what is committed after it returned is
 // told.
 func (s *Store) Watch(ctx context.Context, prefix string) (<-chan state.Event, error) {
 	if s.closed() {
 		return nil, fmt.Errorf("watch %s: %w", prefix, state.ErrClosed)
 	}
-	w := &watcher{prefix: prefix, docs: map[string]state.Doc{}, wake: make(chan struct{}, 1)}
-	p, err := s.newPoller(ctx, w)
+	box := state.NewMailbox(prefix)
+	p, err := s.newPoller(ctx, box)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, s.explain(ctx, err))
 	}
@@ -87,25 +34,8 @@ func (s *Store) Watch(ctx context.Context, prefix string) (<-chan state.Event, e
 	inner, cancel := context.WithCancel(ctx)
 	s.group.Go(func() { p.run(inner) })
 	go func() {
-		defer close(events)
 		defer cancel()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-w.wake:
-			}
-			for _, e := range w.take() {
-				select {
-				case events <- e:
-				case <-ctx.Done():
-					return
-				}
-				if e.Lost {
-					return
-				}
-			}
-		}
+		box.Deliver(ctx, events)
 	}()
 	return events, nil
 }
@@ -116,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, prefix string) (<-chan state.Event, e
 // it last asked, and leaves out what it has told.
 type poller struct {
 	s       *Store
-	w       *watcher
+	box     *state.Mailbox
 	conn    *pgx.Conn
 	oldest  int64
 	told    map[string]uint64
@@ -124,12 +54,12 @@ type poller struct {
 	release func()
 }
 
-func (s *Store) newPoller(ctx context.Context, w *watcher) (*poller, error) {
+func (s *Store) newPoller(ctx context.Context, box *state.Mailbox) (*poller, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{s: s, w: w, conn: conn.Conn(), release: conn.Release, poke: make(chan struct{}, 1)}
+	p := &poller{s: s, box: box, conn: conn.Conn(), release: conn.Release, poke: make(chan struct{}, 1)}
 	// What is there already counts as told.
 	if _, err := p.look(ctx); err != nil {
 		conn.Release()
@@ -142,7 +72,7 @@ func (p *poller) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(p.s.ctx, cancel)()
 	defer cancel()
-	defer p.w.tell(func() { p.w.lost = true })
+	defer p.box.Lost()
 	defer p.release()
 	if p.s.o.Listen != "none" {
 		p.s.group.Go(func() { p.listen(ctx) })
@@ -163,9 +93,9 @@ func (p *poller) run(ctx context.Context) {
 			return
 		}
 		for _, d := range docs {
-			p.w.changed(d)
+			p.box.Changed(d)
 		}
-		p.w.tell(func() { p.w.beat = true })
+		p.box.Beat()
 	}
 }
 
@@ -192,7 +122,7 @@ func (p *poller) look(ctx context.Context) (news []state.Doc, err error) {
 			continue
 		}
 		told[d.Key] = d.Rev.N
-		if p.told[d.Key] != d.Rev.N && strings.HasPrefix(d.Key, p.w.prefix) {
+		if p.told[d.Key] != d.Rev.N {
 			d.Rev.Epoch, d.Now = at.epoch, at.now
 			news = append(news, d)
 		}

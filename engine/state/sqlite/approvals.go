@@ -18,7 +18,7 @@ type approval struct {
 }
 
 func scanApproval(row scan) (a approval, err error) {
-	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, moment{&a.Until}, &a.SingleUse, &a.Reason, &a.usedBy)
+	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, state.Stamp(&a.Until), &a.SingleUse, &a.Reason, &a.usedBy)
 	return a, err
 }
 
@@ -52,7 +52,7 @@ func (s *Store) Grant(ctx context.Context, a taxonomy.Approval) error {
 			return err
 		}
 		return t.exec("INSERT INTO approval ("+approvalColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, '')",
-			a.ID, a.By, a.Scope, a.Tenant, nanos(a.Until), a.SingleUse, a.Reason)
+			a.ID, a.By, a.Scope, a.Tenant, state.Nanos(a.Until), a.SingleUse, a.Reason)
 	})
 }
 

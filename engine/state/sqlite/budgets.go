@@ -59,7 +59,7 @@ func (t *tx) fits(r state.Reservation) (accounts map[string]*account, repeated b
 
 func (t *tx) reservation(id string) (r state.Reservation, settled, found bool, err error) {
 	r.ID = id
-	found, err = t.row("SELECT lines, settled FROM reservation WHERE id = ?", []any{id}, document{&r.Lines}, &settled)
+	found, err = t.row("SELECT lines, settled FROM reservation WHERE id = ?", []any{id}, state.Document(&r.Lines), &settled)
 	return r, settled, found, err
 }
 
@@ -81,12 +81,12 @@ func (t *tx) putAccount(a *account) error {
 		" ON CONFLICT (name) DO UPDATE SET used_cost=?2, used_tokens=?3, used_attempts=?4, used_time=?5," +
 		" held_cost=?6, held_tokens=?7, held_attempts=?8, held_time=?9, open=?10, touched=?11"
 	u, r := a.Used, a.Reserved
-	return t.exec(q, a.Account, u.CostNanoUSD, u.Tokens, u.Attempts, u.TimeMS, r.CostNanoUSD, r.Tokens, r.Attempts, r.TimeMS, a.open, nanos(t.now))
+	return t.exec(q, a.Account, u.CostNanoUSD, u.Tokens, u.Attempts, u.TimeMS, r.CostNanoUSD, r.Tokens, r.Attempts, r.TimeMS, a.open, state.Nanos(t.now))
 }
 
 // reserve takes the amounts; fits has said that it may.
 func (t *tx) reserve(r state.Reservation, accounts map[string]*account) error {
-	lines, err := encode(r.Lines)
+	lines, err := state.EncodeDocument(r.Lines)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (t *tx) reserve(r state.Reservation, accounts map[string]*account) error {
 			return err
 		}
 	}
-	return t.exec("INSERT INTO reservation VALUES (?, ?, ?, 0, 0, 0, 0, 0, 0)", r.ID, lines, nanos(r.Expires))
+	return t.exec("INSERT INTO reservation VALUES (?, ?, ?, 0, 0, 0, 0, 0, 0)", r.ID, lines, state.Nanos(r.Expires))
 }
 
 // SettleGrant commits what was used and releases the rest.
@@ -139,7 +139,7 @@ func (t *tx) settleGrant(id string, used state.Amounts) error {
 		}
 	}
 	return t.exec("UPDATE reservation SET settled = 1, used_cost = ?, used_tokens = ?, used_attempts = ?, used_time = ?, settled_at = ? WHERE id = ?",
-		used.CostNanoUSD, used.Tokens, used.Attempts, used.TimeMS, nanos(t.now), id)
+		used.CostNanoUSD, used.Tokens, used.Attempts, used.TimeMS, state.Nanos(t.now), id)
 }
 
 // Usage returns where the accounts stand, in the order asked.
@@ -170,7 +170,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 	err := s.writer.do(ctx, "prune", false, func(t *tx) error {
 		n := 0
 		for i, q := range deletes {
-			args := []any{nanos(before), nanos(t.now)}
+			args := []any{state.Nanos(before), state.Nanos(t.now)}
 			rows, err := t.change(q, args[:1+i/4]...)
 			if err != nil {
 				return err

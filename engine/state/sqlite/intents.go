@@ -56,15 +56,15 @@ func (s *Store) changeIntent(ctx context.Context, name, id string, f func(state.
 }
 
 func (t *tx) intent(id string) (in state.Intent, found bool, err error) {
-	in, err = scanIntent(func(dest ...any) (err error) {
-		found, err = t.row("SELECT "+intentColumns+" FROM intent WHERE id = ?", []any{id}, dest...)
+	in, err = state.ScanIntent(func(dest ...any) (err error) {
+		found, err = t.row("SELECT "+state.IntentColumns+" FROM intent WHERE id = ?", []any{id}, dest...)
 		return err
 	})
 	return in, found, err
 }
 
 func (t *tx) insertIntent(in state.Intent) error {
-	return t.exec("INSERT INTO intent ("+intentColumns+") VALUES (?"+strings.Repeat(",?", 24)+")", intentArgs(in)...)
+	return t.exec("INSERT INTO intent ("+state.IntentColumns+") VALUES (?"+strings.Repeat(",?", 24)+")", state.IntentArgs(in)...)
 }
 
 // endIntent writes the columns that may change after the dispatch.
@@ -72,12 +72,12 @@ func (t *tx) endIntent(in state.Intent) error {
 	r := in.Result
 	return t.exec(`UPDATE intent SET state = ?, outcome = ?, class = ?, reason = ?, settled_by = ?, settled_receipt = ?, settled_at = ?,
 		tries = ?, next_try = ?, human_case = ? WHERE id = ?`,
-		int64(in.State), r.Outcome.String(), r.Class.String(), r.Reason, r.By, r.Receipt, nanos(r.At), in.Tries, nanos(in.NextTry), in.Case, in.ID)
+		int64(in.State), r.Outcome.String(), r.Class.String(), r.Reason, r.By, r.Receipt, state.Nanos(r.At), in.Tries, state.Nanos(in.NextTry), in.Case, in.ID)
 }
 
 // Intent returns one intent.
 func (s *Store) Intent(ctx context.Context, id string) (state.Intent, error) {
-	found, err := query(ctx, s, "intent "+id, "SELECT "+intentColumns+" FROM intent WHERE id = ?", []any{id}, collectIntent)
+	found, err := query(ctx, s, "intent "+id, "SELECT "+state.IntentColumns+" FROM intent WHERE id = ?", []any{id}, collectIntent)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("intent %s: %w", id, state.ErrNotFound)
 	}
@@ -88,7 +88,7 @@ func (s *Store) Intent(ctx context.Context, id string) (state.Intent, error) {
 }
 
 func collectIntent(row scan, out *[]state.Intent) error {
-	in, err := scanIntent(row)
+	in, err := state.ScanIntent(row)
 	*out = append(*out, in)
 	return err
 }
@@ -99,7 +99,7 @@ func (s *Store) Find(ctx context.Context, q state.IntentQuery) iter.Seq2[state.I
 		where, args := intentWhere(q)
 		created, id, given := int64(-1<<63), "", 0
 		for {
-			text := "SELECT " + intentColumns + " FROM intent WHERE " + where + "(created, id) > (?, ?) ORDER BY created, id LIMIT ?"
+			text := "SELECT " + state.IntentColumns + " FROM intent WHERE " + where + "(created, id) > (?, ?) ORDER BY created, id LIMIT ?"
 			found, err := query(ctx, s, "find intents", text, append(args[:len(args):len(args)], created, id, page), collectIntent)
 			if err != nil {
 				yield(state.Intent{}, err)
@@ -112,7 +112,7 @@ func (s *Store) Find(ctx context.Context, q state.IntentQuery) iter.Seq2[state.I
 				if given++; given == q.Limit {
 					return
 				}
-				created, id = nanos(in.Created), in.ID
+				created, id = state.Nanos(in.Created), in.ID
 			}
 			if len(found) < page {
 				return
@@ -147,10 +147,10 @@ func intentWhere(q state.IntentQuery) (where string, args []any) {
 		add("request_id = ?", q.RequestID)
 	}
 	if !q.Before.IsZero() {
-		add("created < ?", nanos(q.Before))
+		add("created < ?", state.Nanos(q.Before))
 	}
 	if !q.Due.IsZero() {
-		add("next_try <= ?", nanos(q.Due))
+		add("next_try <= ?", state.Nanos(q.Due))
 	}
 	return where, args
 }
@@ -160,9 +160,9 @@ func (s *Store) Condemn(ctx context.Context, o state.Owner, by string) ([]state.
 	var out []state.Intent
 	err := s.writer.do(ctx, "condemn for "+o.Incarnation, true, func(t *tx) error {
 		var moved []state.Intent
-		const q = "SELECT " + intentColumns + " FROM intent WHERE state < 2 AND state = 0 ORDER BY created, id"
+		const q = "SELECT " + state.IntentColumns + " FROM intent WHERE state < 2 AND state = 0 ORDER BY created, id"
 		err := t.each(q, nil, func(row scan) (bool, error) {
-			in, err := scanIntent(row)
+			in, err := state.ScanIntent(row)
 			if err == nil && in.Condemnable(o, t.now) {
 				moved = append(moved, in.Condemned(o, by, t.now))
 			}

@@ -37,14 +37,14 @@ func TestTimesSurvive(t *testing.T) {
 		{}, time.Unix(0, 1).UTC(), time.Unix(-5, 7).UTC(), time.Date(2026, 11, 30, 12, 0, 0, 123456789, time.UTC), time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
 		var got time.Time
-		if err := (moment{&got}).Scan(nanos(want)); err != nil || !got.Equal(want) {
+		if err := state.Stamp(&got).Scan(state.Nanos(want)); err != nil || !got.Equal(want) {
 			t.Errorf("%s came back as %s (%v)", want, got, err)
 		}
 	}
 	// What does not fit stays in order.
 	past, future := time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-	if !(nanos(past) < nanos(time.Unix(-1, 0)) && nanos(future) > nanos(time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC))) {
-		t.Errorf("%d, %d", nanos(past), nanos(future))
+	if !(state.Nanos(past) < state.Nanos(time.Unix(-1, 0)) && state.Nanos(future) > state.Nanos(time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC))) {
+		t.Errorf("%d, %d", state.Nanos(past), state.Nanos(future))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Put adds an item.
 func (s *Store) Put(ctx context.Context, it state.Item) error {
-	args, err := itemArgs(it)
+	args, err := state.ItemArgs(it)
 	if err != nil {
 		return fmt.Errorf("put item %s: %w", it.ID, err)
 	}
@@ -25,7 +25,7 @@ func (s *Store) Put(ctx context.Context, it state.Item) error {
 		if err := it.Check(t.now); err != nil {
 			return err
 		}
-		return t.exec("INSERT INTO item ("+itemColumns+") VALUES (?"+strings.Repeat(",?", 16)+")", args...)
+		return t.exec("INSERT INTO item ("+state.ItemColumns+") VALUES (?"+strings.Repeat(",?", 16)+")", args...)
 	})
 }
 
@@ -62,9 +62,9 @@ func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lea
 
 // stale finds what has to be dropped, dropped already.
 func (t *tx) stale(dependency string) (out []state.Item, err error) {
-	q, args := of(dependency, "SELECT "+itemColumns+" FROM item WHERE state < 2 AND expires <= ?", nanos(t.now))
+	q, args := of(dependency, "SELECT "+state.ItemColumns+" FROM item WHERE state < 2 AND expires <= ?", state.Nanos(t.now))
 	err = t.each(q+" ORDER BY priority DESC, expires, id", args, func(row scan) (bool, error) {
-		it, err := scanItem(row)
+		it, err := state.ScanItem(row)
 		if err == nil && it.Free(t.now) && it.Stale(t.now) {
 			out = append(out, it.Lapsed())
 		}
@@ -78,9 +78,9 @@ func (t *tx) ready(dependency string, n int) (out []state.Item, err error) {
 	if n <= 0 {
 		return nil, nil
 	}
-	q, args := of(dependency, "SELECT "+itemColumns+" FROM item WHERE state < 2 AND expires > ?", nanos(t.now))
+	q, args := of(dependency, "SELECT "+state.ItemColumns+" FROM item WHERE state < 2 AND expires > ?", state.Nanos(t.now))
 	err = t.each(q+" ORDER BY priority DESC, expires, id", args, func(row scan) (bool, error) {
-		it, err := scanItem(row)
+		it, err := state.ScanItem(row)
 		if err == nil && it.Ready(t.now) {
 			out = append(out, it)
 		}
@@ -99,12 +99,12 @@ func of(dependency, q string, args ...any) (string, []any) {
 
 // putItem writes the columns that may change after Put.
 func (t *tx) putItem(it state.Item) error {
-	attempts, err := encode(it.Attempts)
+	attempts, err := state.EncodeDocument(it.Attempts)
 	if err != nil {
 		return err
 	}
 	return t.exec("UPDATE item SET attempts = ?, state = ?, not_before = ?, reason = ?, claim = ?, claim_until = ?, owner = ? WHERE id = ?",
-		attempts, int64(it.State), nanos(it.NotBefore), it.Reason, int64(it.Claim), nanos(it.ClaimUntil), it.Owner, it.ID)
+		attempts, int64(it.State), state.Nanos(it.NotBefore), it.Reason, int64(it.Claim), state.Nanos(it.ClaimUntil), it.Owner, it.ID)
 }
 
 // Renew lengthens a claim.
@@ -134,8 +134,8 @@ func (s *Store) Move(ctx context.Context, id string, d state.Disposition) error 
 func (s *Store) changeItem(ctx context.Context, name, id string, f func(state.Item, time.Time) (state.Item, error)) error {
 	return s.writer.do(ctx, name, true, func(t *tx) error {
 		found := false
-		it, err := scanItem(func(dest ...any) (err error) {
-			found, err = t.row("SELECT "+itemColumns+" FROM item WHERE id = ?", []any{id}, dest...)
+		it, err := state.ScanItem(func(dest ...any) (err error) {
+			found, err = t.row("SELECT "+state.ItemColumns+" FROM item WHERE id = ?", []any{id}, dest...)
 			return err
 		})
 		if err != nil {
@@ -161,11 +161,11 @@ func (s *Store) Items(ctx context.Context, q state.ItemQuery) iter.Seq2[state.It
 			text, more := where, args[:len(args):len(args)]
 			if last != nil {
 				text += "(priority < ? OR priority = ? AND (expires, id) > (?, ?)) AND "
-				more = append(more, last.Priority, last.Priority, nanos(last.Expires), last.ID)
+				more = append(more, last.Priority, last.Priority, state.Nanos(last.Expires), last.ID)
 			}
-			text = "SELECT " + itemColumns + " FROM item WHERE " + text + "1 ORDER BY priority DESC, expires, id LIMIT ?"
+			text = "SELECT " + state.ItemColumns + " FROM item WHERE " + text + "1 ORDER BY priority DESC, expires, id LIMIT ?"
 			found, err := query(ctx, s, "items", text, append(more, page), func(row scan, out *[]state.Item) error {
-				it, err := scanItem(row)
+				it, err := state.ScanItem(row)
 				*out = append(*out, it)
 				return err
 			})

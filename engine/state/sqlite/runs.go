@@ -15,14 +15,14 @@ func (s *Store) Append(ctx context.Context, id string, c taxonomy.Call) error {
 	if id == "" {
 		return fmt.Errorf("append call: %w: the run has no id", state.ErrInvalid)
 	}
-	call, err := encode(c)
+	call, err := state.EncodeDocument(c)
 	if err != nil {
 		return fmt.Errorf("append call to run %s: %w", id, err)
 	}
 	return s.writer.do(ctx, "append call to run "+id, false, func(t *tx) error {
 		var n int64
 		_, err := t.row(`INSERT INTO run (id, last, stopped, touched) VALUES (?1, 1, '', ?2)
-			ON CONFLICT (id) DO UPDATE SET last = last + 1, touched = ?2 RETURNING last`, []any{id, nanos(t.now)}, &n)
+			ON CONFLICT (id) DO UPDATE SET last = last + 1, touched = ?2 RETURNING last`, []any{id, state.Nanos(t.now)}, &n)
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (s *Store) Append(ctx context.Context, id string, c taxonomy.Call) error {
 func (s *Store) Run(ctx context.Context, id string) ([]taxonomy.Call, error) {
 	return query(ctx, s, "run "+id, "SELECT call FROM run_call WHERE run = ? ORDER BY n", []any{id}, func(row scan, out *[]taxonomy.Call) error {
 		var c taxonomy.Call
-		err := row(document{&c})
+		err := row(state.Document(&c))
 		*out = append(*out, c)
 		return err
 	})
@@ -50,7 +50,7 @@ func (s *Store) Stop(ctx context.Context, id, reason string) error {
 	}
 	return s.writer.do(ctx, "stop run "+id, true, func(t *tx) error {
 		return t.exec(`INSERT INTO run (id, last, stopped, touched) VALUES (?1, 0, ?2, ?3)
-			ON CONFLICT (id) DO UPDATE SET stopped = iif(stopped = '', ?2, stopped), touched = ?3`, id, reason, nanos(t.now))
+			ON CONFLICT (id) DO UPDATE SET stopped = iif(stopped = '', ?2, stopped), touched = ?3`, id, reason, state.Nanos(t.now))
 	})
 }
 
@@ -64,10 +64,10 @@ func (s *Store) Forget(ctx context.Context, before time.Time) (int, error) {
 	total := 0
 	err := s.writer.do(ctx, "forget runs", false, func(t *tx) error {
 		const old = "SELECT id FROM run WHERE touched < ?"
-		if err := t.exec("DELETE FROM run_call WHERE run IN ("+old+")", nanos(before)); err != nil {
+		if err := t.exec("DELETE FROM run_call WHERE run IN ("+old+")", state.Nanos(before)); err != nil {
 			return err
 		}
-		n, err := t.change("DELETE FROM run WHERE touched < ?", nanos(before))
+		n, err := t.change("DELETE FROM run WHERE touched < ?", state.Nanos(before))
 		total = n
 		return err
 	})

@@ -124,7 +124,7 @@ func (s *Store) migrate(ctx context.Context, db *sql.DB) (err error) {
 		if _, err := tx.ExecContext(ctx, migrations[version]); err != nil {
 			return fmt.Errorf("migrate schema to version %d: %w", version+1, err)
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO schema (version, applied) VALUES (?, ?)", version+1, nanos(s.clock())); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO schema (version, applied) VALUES (?, ?)", version+1, state.Nanos(s.clock())); err != nil {
 			return fmt.Errorf("migrate schema to version %d: %w", version+1, err)
 		}
 	}

@@ -102,7 +102,7 @@ func (t *tx) each(query string, args []any, f func(scan) (more bool, err error))
 }
 
 // scan reads one row into variables.
-type scan func(dest ...any) error
+type scan = func(dest ...any) error
 
 func eachRow(rows *sql.Rows, f func(scan) (bool, error)) (err error) {
 	defer func() { err = errors.Join(err, rows.Close()) }()

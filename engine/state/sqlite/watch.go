@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +18,7 @@ const (
 // watches shares one poller among all watchers of the process.
 type watches struct {
 	mu      sync.Mutex
-	open    map[*watcher]struct{}
+	open    map[*state.Mailbox]struct{}
 	polling bool
 	poke    chan struct{}
 	group   sync.WaitGroup
@@ -40,92 +38,22 @@ func (w *watches) nudge() {
 
 func (w *watches) wait() { w.group.Wait() }
 
-// A watcher holds the newest version of each changed key until its reader
-// takes it, so a slow reader costs one document a key.
-type watcher struct {
-	prefix string
-	mu     sync.Mutex
-	docs   map[string]state.Doc
-	order  []string
-	beat   bool
-	lost   bool
-	wake   chan struct{}
-}
-
-func (w *watcher) tell(change func()) {
-	w.mu.Lock()
-	change()
-	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (w *watcher) changed(d state.Doc) {
-	if !strings.HasPrefix(d.Key, w.prefix) {
-		return
-	}
-	w.tell(func() {
-		if _, there := w.docs[d.Key]; there {
-			w.order = slices.DeleteFunc(w.order, func(k string) bool { return k == d.Key })
-		}
-		w.docs[d.Key] = d
-		w.order = append(w.order, d.Key)
-	})
-}
-
-// take empties the watcher into events.
-func (w *watcher) take() (events []state.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, k := range w.order {
-		events = append(events, state.Event{Doc: w.docs[k]})
-	}
-	if len(events) == 0 && w.beat && !w.lost {
-		events = append(events, state.Event{Beat: true})
-	}
-	if w.lost {
-		events = append(events, state.Event{Lost: true})
-	}
-	clear(w.docs)
-	w.order, w.beat = w.order[:0], false
-	return events
-}
-
 // Watch begins at the present version: what is committed after it returned is
 // told.
 func (s *Store) Watch(ctx context.Context, prefix string) (<-chan state.Event, error) {
-	w := &watcher{prefix: prefix, docs: map[string]state.Doc{}, wake: make(chan struct{}, 1)}
-	if err := s.watches.add(ctx, s, w); err != nil {
+	box := state.NewMailbox(prefix)
+	if err := s.watches.add(ctx, s, box); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
 	}
 	events := make(chan state.Event)
 	go func() {
-		defer close(events)
-		defer s.watches.remove(w)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-w.wake:
-			}
-			for _, e := range w.take() {
-				select {
-				case events <- e:
-				case <-ctx.Done():
-					return
-				}
-				if e.Lost {
-					return
-				}
-			}
-		}
+		defer s.watches.remove(box)
+		box.Deliver(ctx, events)
 	}()
 	return events, nil
 }
 
-func (w *watches) add(ctx context.Context, s *Store, one *watcher) error {
+func (w *watches) add(ctx context.Context, s *Store, one *state.Mailbox) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {
@@ -142,7 +70,7 @@ func (w *watches) add(ctx context.Context, s *Store, one *watcher) error {
 			return s.readError(ctx, err)
 		}
 		w.polling = true
-		w.open = map[*watcher]struct{}{}
+		w.open = map[*state.Mailbox]struct{}{}
 		w.poke = make(chan struct{}, 1)
 		w.group.Go(func() { p.run(w) })
 	}
@@ -150,13 +78,13 @@ func (w *watches) add(ctx context.Context, s *Store, one *watcher) error {
 	return nil
 }
 
-func (w *watches) remove(one *watcher) {
+func (w *watches) remove(one *state.Mailbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.open, one)
 }
 
-func (w *watches) all() (out []*watcher) {
+func (w *watches) all() (out []*state.Mailbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for one := range w.open {
@@ -170,7 +98,7 @@ func (w *watches) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for one := range w.open {
-		one.tell(func() { one.lost = true })
+		one.Lost()
 	}
 	w.open, w.polling = nil, false
 }
@@ -221,13 +149,13 @@ func (p *poller) run(w *watches) {
 		all := w.all()
 		for _, d := range docs {
 			for _, one := range all {
-				one.changed(d)
+				one.Changed(d)
 			}
 		}
 		if now := time.Now(); now.Sub(beaten) >= beatEvery {
 			beaten = now
 			for _, one := range all {
-				one.tell(func() { one.beat = true })
+				one.Beat()
 			}
 		}
 	}
