@@ -6,9 +6,10 @@ import "github.com/fusebox-dev/fusebox/taxonomy"
 // and hint. Its Retry is the most the rule would allow; [Table.Judge] makes
 // the advice.
 func (t *Table) Classify(o *taxonomy.Observation) taxonomy.Verdict {
-	var e evidence
-	t.look(&e, o)
-	return e.verdict(t.decide(&e))
+	s := t.begin(o)
+	v := s.verdict(t.decide(&s.evidence))
+	s.end()
+	return v
 }
 
 // Judge classifies, holds the verdict to the floor and makes the advice: what
@@ -65,9 +66,10 @@ type Explanation struct {
 
 // Explain judges and says why: the rule, its pack and what was seen.
 func (t *Table) Explain(o *taxonomy.Observation) Explanation {
-	var e evidence
-	t.look(&e, o)
-	r := t.decide(&e)
-	v, refused := taxonomy.Floor(&o.Operation, o, e.verdict(r), e.verdict(r))
-	return Explanation{Verdict: taxonomy.Advise(&o.Operation, o, v), Refused: refused, Rule: r.public(), Evidence: t.names(&e.seen), Steps: e.steps}
+	s := t.begin(o)
+	defer s.end()
+	r := t.decide(&s.evidence)
+	said := s.verdict(r)
+	v, refused := taxonomy.Floor(&o.Operation, o, said, said)
+	return Explanation{Verdict: taxonomy.Advise(&o.Operation, o, v), Refused: refused, Rule: r.public(), Evidence: t.names(&s.seen), Steps: s.steps}
 }

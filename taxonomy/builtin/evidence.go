@@ -1,7 +1,9 @@
 package builtin
 
 import (
+	"math/bits"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -18,13 +20,14 @@ type evidence struct {
 	obs   *taxonomy.Observation
 	seen  atoms
 	marks uint64
-	text  words
+	text  *words // scratch
 
-	status   int    // of the answer, or the one inside it
-	inner    int    // a status inside the body
-	hint     int64  // milliseconds, from the body
-	hintText string // where a wait may be told in words
-	messages int    // texts read so far
+	status   int                 // of the answer, or the one inside it
+	inner    int                 // a status inside the body
+	hint     int64               // milliseconds, from the body
+	headers  headers
+	texts    [maxMessages]string // what was read for its words
+	messages int
 
 	topInner   int    // a status at the top of the body; it counts only in an error
 	coded      bool   // … that is called a code
@@ -49,8 +52,32 @@ type evidence struct {
 	names      [4]string // names of the tools called
 	calls      int
 
+	wantsJSON  bool   // the answer has to be JSON
+	knownTools string // a JSON list, or ""
+
 	streamOpen bool // an event stream without its terminal event so far
 	steps      int  // work done, for the bound
+}
+
+// scratches are reused: an evidence is larger than most observations. It is
+// cleared before it goes back, so that nothing is carried over or kept alive.
+var scratches = sync.Pool{New: func() any { return &scratch{} }}
+
+type scratch struct {
+	evidence
+	words words
+}
+
+func (t *Table) begin(o *taxonomy.Observation) *scratch {
+	s := scratches.Get().(*scratch)
+	s.text = &s.words
+	t.look(&s.evidence, o)
+	return s
+}
+
+func (s *scratch) end() {
+	s.evidence = evidence{}
+	scratches.Put(s)
 }
 
 func (e *evidence) mark(m mark)     { e.marks |= 1 << m }
@@ -117,17 +144,15 @@ func (e *evidence) wording(x *index, v string, how int) {
 	if e.messages >= maxMessages || v == "" {
 		return
 	}
-	e.messages++
 	if len(v) > maxMessage {
 		v = v[:maxMessage]
 	}
+	e.texts[e.messages] = v
+	e.messages++
 	e.steps += len(v)
 	e.text.n = 0
 	e.text.read(v, how)
-	x.find(&e.text, &e.seen)
-	if e.hintText == "" && mayHint(v) {
-		e.hintText = v
-	}
+	x.find(e.text, &e.seen)
 }
 
 const (
@@ -139,6 +164,7 @@ const (
 func (t *Table) look(e *evidence, o *taxonomy.Observation) {
 	e.table, e.obs = t, o
 	op := &o.Operation
+	e.wantsJSON = op.Schema != ""
 	e.exact(slotKind, op.Kind)
 	e.parts(slotProvider, op.Provider)
 	e.parts(slotName, op.Name)
@@ -151,12 +177,12 @@ func (t *Table) look(e *evidence, o *taxonomy.Observation) {
 		e.mark(markPriorUnknown)
 	}
 	if len(o.Local) > 0 {
-		e.readLocal(string(o.Local))
+		e.readLocal(o.Local)
 	}
 	if r := o.Response; r != nil {
 		e.mark(markAnswer)
 		e.status = r.Status
-		e.readHeaders(r)
+		e.readHeaders(r.Headers)
 		e.readBody(r)
 	}
 	e.readTransport(&o.Transport)
@@ -196,9 +222,9 @@ func (e *evidence) settle() {
 			e.seen.add(a)
 		}
 	}
-	for m, w := mark(0), e.marks; w != 0; m, w = m+1, w>>1 {
-		if w&1 != 0 && e.table.marks[m] != 0 {
-			e.seen.add(e.table.marks[m])
+	for w := e.marks; w != 0; w &= w - 1 {
+		if a := e.table.marks[bits.TrailingZeros64(w)]; a != 0 {
+			e.seen.add(a)
 		}
 	}
 }
@@ -232,37 +258,87 @@ func (e *evidence) readTransport(t *taxonomy.Transport) {
 	e.wording(&e.table.error, t.Error, readQuoted)
 }
 
-func (e *evidence) readHeaders(r *taxonomy.Response) {
-	h := r.Headers
-	if len(h) == 0 {
-		return
-	}
-	if allowanceUsedUp(h) {
-		e.mark(markAllowanceUsedUp)
-	}
-	if v := h["grpc-status"]; v != "" && v != "0" {
-		e.mark(markErrorAnswer)
-		e.code(grpcCode(v))
-		e.message(h["grpc-message"], 0)
-	}
-	for _, name := range [...]string{"x-amzn-errortype", "x-ms-error-code"} {
-		if v := h[name]; v != "" {
-			e.mark(markErrorAnswer)
-			e.code(v)
+// headers are the response headers that say something, found in one walk.
+type headers struct {
+	contentType, retryAfter, date, rateLimit string
+	millis                                   string // retry-after-ms and Azure's form of it
+	usedUp                                   bool   // some remaining-header says 0
+}
+
+func (e *evidence) readHeaders(all map[string]string) {
+	for name, v := range all {
+		if v == "" || len(name) < 4 {
+			continue
+		}
+		switch name[0] {
+		case 'r':
+			switch name {
+			case "retry-after":
+				e.headers.retryAfter = v
+			case "retry-after-ms":
+				e.headers.millis = v
+			case "ratelimit":
+				e.headers.rateLimit = v
+			}
+		case 'c':
+			switch name {
+			case "content-type":
+				e.headers.contentType = v
+			case "cf-mitigated":
+				if v == "challenge" {
+					e.code("cf-challenge")
+					e.mark(markErrorAnswer)
+				}
+			}
+		case 'd':
+			if name == "date" {
+				e.headers.date = v
+			}
+		case 'g':
+			switch name {
+			case "grpc-status":
+				if v != "0" {
+					e.mark(markErrorAnswer)
+					e.code(grpcCode(v))
+				}
+			case "grpc-message":
+				e.message(v, 0)
+			}
+		case 'w':
+			if name == "www-authenticate" {
+				e.challenge(v)
+			}
+		case 'x':
+			e.vendorHeader(name, v)
+		}
+		if v == "0" && strings.Contains(name, "remaining") && strings.Contains(name, "rate") {
+			e.headers.usedUp = true
+			e.mark(markAllowanceUsedUp)
 		}
 	}
-	if v := h["www-authenticate"]; v != "" {
-		if _, rest, ok := strings.Cut(v, `error="`); ok {
-			v, _, _ = strings.Cut(rest, `"`)
-			e.code(v)
-		}
+}
+
+// challenge reads the error code of RFC 6750 section 3.
+func (e *evidence) challenge(v string) {
+	if _, rest, ok := strings.Cut(v, `error="`); ok {
+		code, _, _ := strings.Cut(rest, `"`)
+		e.code(code)
 	}
-	if v := h["x-final-url"]; v != "" && loginURL(v) {
-		e.mark(markLoginURL)
-	}
-	if h["cf-mitigated"] == "challenge" {
-		e.code("cf-challenge")
+}
+
+func (e *evidence) vendorHeader(name, v string) {
+	switch name {
+	case "x-amzn-errortype", "x-ms-error-code":
 		e.mark(markErrorAnswer)
+		e.code(v)
+	case "x-ms-retry-after-ms":
+		if e.headers.millis == "" {
+			e.headers.millis = v
+		}
+	case "x-final-url":
+		if loginURL(v) {
+			e.mark(markLoginURL)
+		}
 	}
 }
 

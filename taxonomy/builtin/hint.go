@@ -1,8 +1,6 @@
 package builtin
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,36 +14,43 @@ import (
 // here; without one they say nothing. Garbage, zero, the past and negative
 // numbers are no hint.
 func (e *evidence) readHints() time.Duration {
-	var h map[string]string
-	if e.obs.Response != nil {
-		h = e.obs.Response.Headers
+	h := &e.headers
+	if ms := number(h.millis, 1); ms > 0 {
+		return taxonomy.ClampRetryAfter(ms)
 	}
-	date := httpDate(h["date"])
-	for _, name := range [...]string{"retry-after-ms", "x-ms-retry-after-ms"} {
-		if ms := number(h[name], 1); ms > 0 {
-			return taxonomy.ClampRetryAfter(ms)
-		}
-	}
-	if ms := retryAfter(h["retry-after"], date); ms > 0 {
+	if ms := retryAfter(h.retryAfter, h.date); ms > 0 {
 		return taxonomy.ClampRetryAfter(ms)
 	}
 	if e.hint > 0 {
 		return taxonomy.ClampRetryAfter(e.hint)
 	}
-	if ms := resets(h, date); ms > 0 {
-		return taxonomy.ClampRetryAfter(ms)
+	if h.usedUp {
+		if ms := resets(e.obs.Response.Headers, h.date); ms > 0 {
+			return taxonomy.ClampRetryAfter(ms)
+		}
 	}
-	return taxonomy.ClampRetryAfter(textHint(e.hintText))
+	return taxonomy.ClampRetryAfter(rateLimitField(h.rateLimit))
+}
+
+// readTextHints looks for a wait in the words of what was read.
+func (e *evidence) readTextHints() time.Duration {
+	for _, v := range e.texts[:e.messages] {
+		e.steps += len(v)
+		if ms := textHint(v); ms > 0 {
+			return taxonomy.ClampRetryAfter(ms)
+		}
+	}
+	return 0
 }
 
 // retryAfter reads RFC 9110 section 10.2.3: seconds or an HTTP date. A header
 // that was sent twice arrives joined; the longer wait wins.
-func retryAfter(v string, date int64) int64 {
+func retryAfter(v, date string) int64 {
+	if v == "" {
+		return 0
+	}
 	if ms := httpDate(v); ms > 0 {
-		if date == 0 {
-			return 0
-		}
-		return max(ms-date, 0)
+		return since(ms, date)
 	}
 	best := int64(0)
 	for range 4 {
@@ -56,6 +61,16 @@ func retryAfter(v string, date int64) int64 {
 		}
 	}
 	return best
+}
+
+// since is how long after the answer's own Date an instant lies, 0 where the
+// answer has none.
+func since(ms int64, date string) int64 {
+	from := httpDate(date)
+	if from == 0 {
+		return 0
+	}
+	return max(ms-from, 0)
 }
 
 // httpDate returns Unix milliseconds, 0 for anything that is no HTTP date.
@@ -147,33 +162,29 @@ func unitScale(u string) int64 {
 
 // resets reads the reset headers of allowances that are used up: those whose
 // remaining header says 0. Where several are, the longest wait wins.
-func resets(h map[string]string, date int64) int64 {
+func resets(h map[string]string, date string) int64 {
 	best := int64(0)
 	for name, value := range h {
 		if value != "0" {
 			continue
 		}
-		if pre, post, ok := strings.Cut(name, "remaining"); ok && strings.Contains(pre, "ratelimit") || ok && strings.Contains(pre, "rate-limit") {
+		if pre, post, ok := strings.Cut(name, "remaining"); ok && (strings.Contains(pre, "ratelimit") || strings.Contains(pre, "rate-limit")) {
 			best = max(best, resetValue(h[pre+"reset"+post], date))
 		}
-	}
-	if v := h["ratelimit"]; v != "" { // the IETF draft's single field: limit=100, remaining=0, reset=50
-		best = max(best, rateLimitField(v))
 	}
 	return best
 }
 
 // resetValue reads a duration, seconds from now, Unix seconds or milliseconds,
 // or an RFC 3339 time.
-func resetValue(v string, date int64) int64 {
+func resetValue(v, date string) int64 {
 	if len(v) > 64 {
 		return 0
 	}
-	if at, err := time.Parse(time.RFC3339, v); err == nil {
-		if date == 0 {
-			return 0
+	if strings.IndexByte(v, 'T') == len("2006-01-02") {
+		if at, err := time.Parse(time.RFC3339, v); err == nil {
+			return since(at.UnixMilli(), date)
 		}
-		return max(at.UnixMilli()-date, 0)
 	}
 	ms := number(v, 1000)
 	switch {
@@ -184,12 +195,11 @@ func resetValue(v string, date int64) int64 {
 	case ms >= 1e12*1000: // Unix milliseconds
 		ms /= 1000
 	}
-	if date == 0 {
-		return 0
-	}
-	return max(ms-date, 0)
+	return since(ms, date)
 }
 
+// rateLimitField reads the IETF draft's single field: limit=100, remaining=0,
+// reset=50.
 func rateLimitField(v string) int64 {
 	remaining, reset := "", ""
 	for range 8 {
@@ -209,14 +219,4 @@ func rateLimitField(v string) int64 {
 		return 0
 	}
 	return number(reset, 1000)
-}
-
-// allowanceUsedUp reports whether some remaining header says 0.
-func allowanceUsedUp(h map[string]string) bool {
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		if h[name] == "0" && strings.Contains(name, "remaining") && strings.Contains(name, "rate") {
-			return true
-		}
-	}
-	return false
 }

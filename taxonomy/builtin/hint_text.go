@@ -7,31 +7,6 @@ import "strings"
 var waits = [...]string{"again in ", "retry in ", "retry after ", "retry-after: ", "retry-after:", "retry after: ",
 	"available in ", "reset in ", "resets in ", "reset after ", "wait for ", "wait ", "retrying in ", "expires in ", "retry_after: ", "retry_after="}
 
-// mayHint is a quick look for the words of a wait.
-func mayHint(s string) bool {
-	for i := 0; i+4 < len(s); i++ {
-		switch s[i] | 0x20 {
-		case 'r':
-			if hasPrefixFold(s[i:], "retry") || hasPrefixFold(s[i:], "reset") {
-				return true
-			}
-		case 'a':
-			if hasPrefixFold(s[i:], "again in") || hasPrefixFold(s[i:], "available in") {
-				return true
-			}
-		case 'w':
-			if hasPrefixFold(s[i:], "wait ") {
-				return true
-			}
-		case 'e':
-			if hasPrefixFold(s[i:], "expires in") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 func hasPrefixFold(s, word string) bool {
 	if len(s) < len(word) {
 		return false
@@ -48,6 +23,11 @@ func hasPrefixFold(s, word string) bool {
 // milliseconds.
 func textHint(s string) int64 {
 	for i := 0; i < len(s); i++ {
+		switch s[i] | 0x20 {
+		case 'a', 'r', 'w', 'e': // the letters that waits begin with
+		default:
+			continue
+		}
 		if i > 0 && wordByte(s[i-1]) {
 			continue
 		}

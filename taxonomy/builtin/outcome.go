@@ -30,8 +30,16 @@ func (e *evidence) verdict(r *rule) taxonomy.Verdict {
 	if v.Outcome == taxonomy.Unknown && op.Effect.Writes() && v.Class != taxonomy.Cancellation {
 		v.Class = taxonomy.AmbiguousWrite
 	}
-	v.RetryAfter = e.wait
+	if v.RetryAfter = e.wait; v.RetryAfter == 0 && waitable(v.Class) {
+		v.RetryAfter = e.readTextHints()
+	}
 	return v
+}
+
+// waitable reports whether a wait told in words can matter: for other classes
+// nobody will come back because of it.
+func waitable(c taxonomy.Class) bool {
+	return c == taxonomy.RateLimit || c == taxonomy.TransientTransport || c == taxonomy.PersistentDependency
 }
 
 // unanswered reports whether nobody can know from an answer what happened.

@@ -17,7 +17,7 @@ func (e *evidence) readBody(r *taxonomy.Response) {
 		body = body[:maxBody]
 		e.mark(markBodyTooLong)
 	}
-	kind := r.Headers["content-type"]
+	kind := e.headers.contentType
 	switch {
 	case body == "":
 		e.mark(markEmptyBody)

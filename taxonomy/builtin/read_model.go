@@ -260,7 +260,7 @@ func (e *evidence) judgeContent() {
 			e.mark(markUnknownTool)
 		}
 	}
-	if e.expectsJSON() && e.content != "" && !e.called && !e.wellFormed(e.content, e.escaped) {
+	if e.wantsJSON && e.content != "" && !e.called && !e.wellFormed(e.content, e.escaped) {
 		e.mark(markContentNotJSON)
 	}
 }

@@ -3,6 +3,7 @@ package builtin
 import (
 	"strings"
 
+	"github.com/fusebox-dev/fusebox/taxonomy"
 	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
 )
 
@@ -46,9 +47,9 @@ func (r *bodyReader) enhanced() {
 
 // readLocal reads the facts known here. Every scalar "key: value" can be asked
 // for as `local key=value`; checks and lists have marks.
-func (e *evidence) readLocal(text string) {
+func (e *evidence) readLocal(facts taxonomy.Raw) {
 	e.mark(markLocal)
-	r := bodyReader{Scanner: jsonscan.Scan(text, jsonscan.Options{Lenient: true, Depth: bodyDepth}), e: e}
+	r := bodyReader{Scanner: jsonscan.ScanBytes(facts, jsonscan.Options{Lenient: true, Depth: bodyDepth}), e: e}
 	r.members(func(key string) {
 		switch key {
 		case "checks":
@@ -64,6 +65,15 @@ func (e *evidence) readLocal(text string) {
 				e.mark(markCheckFailed)
 				e.mark(markCitationFailed)
 			}
+		case "known_tools":
+			if r.Kind() == jsonscan.Array {
+				e.knownTools = r.Raw()
+			} else {
+				r.Skip()
+			}
+		case "schema_id":
+			e.wantsJSON = true
+			r.Skip()
 		case "fallback_of":
 			if r.str() != "" {
 				e.mark(markStandIn)
@@ -112,6 +122,7 @@ func (r *bodyReader) localScalar(key string) {
 		r.Skip()
 		return
 	}
+	e.wantsJSON = e.wantsJSON || key == "schema_valid"
 	if key == "schema_valid" && v == "false" {
 		e.mark(markSchemaInvalid)
 	}
@@ -208,41 +219,15 @@ func (r *bodyReader) evaluatorSays(v string) {
 	}
 }
 
-// expectsJSON reports whether the answer had to be JSON.
-func (e *evidence) expectsJSON() bool {
-	if e.obs.Operation.Schema != "" {
-		return true
-	}
-	found := false
-	e.local(func(r *bodyReader, key string) {
-		if key == "schema_id" || key == "schema_valid" {
-			found = true
-		}
-		r.Skip()
-	})
-	return found
-}
-
 // toolIsUnknown reports whether a list of known tools is given and lacks the
 // name.
 func (e *evidence) toolIsUnknown(name string) bool {
-	listed, known := false, false
-	e.local(func(r *bodyReader, key string) {
-		if key != "known_tools" {
-			r.Skip()
-			return
-		}
-		listed = true
-		r.elements(func() { known = r.str() == name || known })
-	})
-	return listed && !known
-}
-
-func (e *evidence) local(f func(r *bodyReader, key string)) {
-	if len(e.obs.Local) == 0 {
-		return
+	if e.knownTools == "" {
+		return false
 	}
-	r := bodyReader{Scanner: jsonscan.Scan(string(e.obs.Local), jsonscan.Options{Lenient: true, Depth: bodyDepth}), e: e}
-	r.members(func(key string) { f(&r, key) })
+	r := bodyReader{Scanner: jsonscan.Scan(e.knownTools, jsonscan.Options{Lenient: true, Depth: bodyDepth}), e: e}
+	known := false
+	r.elements(func() { known = r.str() == name || known })
 	e.steps += r.Steps()
+	return !known
 }

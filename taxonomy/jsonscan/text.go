@@ -16,9 +16,10 @@ func (s *Scanner) RawText() (raw string, escaped bool) {
 	from := s.pos
 	wide := false // some byte is not ASCII
 	for {
-		var stop bool
-		s.pos, stop = plain(s.text, s.pos, &wide)
-		if !stop {
+		var w bool
+		s.pos, w = plain(s.text, s.pos)
+		wide = wide || w
+		if s.pos >= len(s.text) {
 			s.fail("'\"' at the end of a string")
 			return "", false
 		}
@@ -47,37 +48,36 @@ func (s *Scanner) RawText() (raw string, escaped bool) {
 }
 
 // plain moves over bytes that need no attention, eight at a time, and stops at
-// a quote, a backslash or a control character.
-func plain(t string, i int, wide *bool) (at int, stop bool) {
+// a quote, a backslash or a control character, or at the end. wide says that
+// some byte was not ASCII.
+func plain(t string, i int) (at int, wide bool) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	high := uint64(0)
 	for i+8 <= len(t) {
-		w := uint64(t[i]) | uint64(t[i+1])<<8 | uint64(t[i+2])<<16 | uint64(t[i+3])<<24 |
-			uint64(t[i+4])<<32 | uint64(t[i+5])<<40 | uint64(t[i+6])<<48 | uint64(t[i+7])<<56
+		b := t[i : i+8]
+		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 		quote, slash := w^(ones*'"'), w^(ones*'\\')
 		// A byte is below n when subtracting n borrows; bytes with the top bit
 		// set are masked out by the &^ of the value itself.
-		hit := ((quote - ones) &^ quote) | ((slash - ones) &^ slash) | ((w - ones*0x20) &^ w)
-		if hit &= tops; hit != 0 {
+		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*0x20)&^w) & tops
+		if hit != 0 {
 			n := bits.TrailingZeros64(hit) / 8
 			high |= w & (1<<(8*n) - 1)
-			*wide = *wide || high&tops != 0
-			return i + n, true
+			return i + n, high&tops != 0
 		}
 		high |= w
 		i += 8
 	}
-	*wide = *wide || high&tops != 0
+	wide = high&tops != 0
 	for ; i < len(t); i++ {
 		c := t[i]
 		if c == '"' || c == '\\' || c < 0x20 {
-			return i, true
+			break
 		}
-		if c >= 0x80 {
-			*wide = true
-		}
+		wide = wide || c >= 0x80
 	}
-	return i, false
+	return i, wide
 }
 
 // escape reads one escape sequence; the backslash stands at pos.
