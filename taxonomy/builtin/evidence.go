@@ -22,17 +22,17 @@ type evidence struct {
 	marks uint64
 	text  *words // scratch
 
-	status   int                 // of the answer, or the one inside it
-	inner    int                 // a status inside the body
-	hint     int64               // milliseconds, from the body
+	status   int   // of the answer, or the one inside it
+	inner    int   // a status inside the body
+	hint     int64 // milliseconds, from the body
 	headers  headers
-	texts    [maxMessages]string // what was read for its words
-	messages int
+	spoken   int64 // the first wait told in words, in milliseconds
+	messages int   // texts read
 
 	topInner   int    // a status at the top of the body; it counts only in an error
 	coded      bool   // … that is called a code
 	statusSays string // the "status" at the top of the body
-	strange    int    // members at the top that no reader knows
+	thing      bool   // the body describes a thing with an identity
 	rpc        bool   // a JSON-RPC message
 	notified   bool   // … that only notifies
 	answered   bool   // a result came
@@ -147,11 +147,12 @@ func (e *evidence) wording(x *index, v string, how int) {
 	if len(v) > maxMessage {
 		v = v[:maxMessage]
 	}
-	e.texts[e.messages] = v
 	e.messages++
 	e.steps += len(v)
-	e.text.n = 0
 	e.text.read(v, how)
+	if e.spoken == 0 {
+		e.spoken = e.text.wait
+	}
 	x.find(e.text, &e.seen)
 }
 
@@ -230,11 +231,11 @@ func (e *evidence) settle() {
 }
 
 // plainErrors recognises errors that have no error object: JSend's
-// {"status":"error","message":…} and {"code":500,"message":…}. With other
-// members beside them they are data, such as the state of a job.
+// {"status":"error","message":…} and {"code":500,"message":…}. Beside an
+// identity they are data, such as the state of a job.
 func (e *evidence) plainErrors() {
 	text := e.tail[0] != ""
-	if text && e.strange == 0 && (e.statusSays == "error" || e.statusSays == "fail" || e.coded && e.topInner != 0) {
+	if text && !e.thing && (e.statusSays == "error" || e.statusSays == "fail" || e.coded && e.topInner != 0) {
 		e.mark(markErrorAnswer)
 	}
 	if e.has(markErrorAnswer) && e.inner == 0 {

@@ -12,7 +12,8 @@ import (
 // body, the body's fields before reset headers, and words last. Absolute times
 // are read against the answer's own Date header and never against a clock
 // here; without one they say nothing. Garbage, zero, the past and negative
-// numbers are no hint.
+// numbers are no hint. Words are no
+// evidence where they may be an echo; see [words.read].
 func (e *evidence) readHints() time.Duration {
 	h := &e.headers
 	if ms := number(h.millis, 1); ms > 0 {
@@ -30,17 +31,6 @@ func (e *evidence) readHints() time.Duration {
 		}
 	}
 	return taxonomy.ClampRetryAfter(rateLimitField(h.rateLimit))
-}
-
-// readTextHints looks for a wait in the words of what was read.
-func (e *evidence) readTextHints() time.Duration {
-	for _, v := range e.texts[:e.messages] {
-		e.steps += len(v)
-		if ms := textHint(v); ms > 0 {
-			return taxonomy.ClampRetryAfter(ms)
-		}
-	}
-	return 0
 }
 
 // retryAfter reads RFC 9110 section 10.2.3: seconds or an HTTP date. A header

@@ -2,11 +2,6 @@ package builtin
 
 import "strings"
 
-// waits are the words before a wait: "try again in 3.89s", "Retry-After: 30",
-// "retry after 14", "wait 20 seconds".
-var waits = [...]string{"again in ", "retry in ", "retry after ", "retry-after: ", "retry-after:", "retry after: ",
-	"available in ", "reset in ", "resets in ", "reset after ", "wait for ", "wait ", "retrying in ", "expires in ", "retry_after: ", "retry_after="}
-
 func hasPrefixFold(s, word string) bool {
 	if len(s) < len(word) {
 		return false
@@ -19,34 +14,10 @@ func hasPrefixFold(s, word string) bool {
 	return true
 }
 
-// textHint reads the first wait that a message tells in words, in
-// milliseconds.
-func textHint(s string) int64 {
-	for i := 0; i < len(s); i++ {
-		switch s[i] | 0x20 {
-		case 'a', 'r', 'w', 'e': // the letters that waits begin with
-		default:
-			continue
-		}
-		if i > 0 && wordByte(s[i-1]) {
-			continue
-		}
-		for _, w := range waits {
-			if !hasPrefixFold(s[i:], w) {
-				continue
-			}
-			bare := strings.Contains(w, "after") // Retry-After counts seconds without saying so
-			if ms := spokenWait(s[i+len(w):], bare); ms > 0 {
-				return ms
-			}
-		}
-	}
-	return 0
-}
-
 // spokenWait reads "7m12s", "3.89s", "17 seconds", "2 minutes and 5 seconds"
 // at the start of s; where bare is set also "30".
 func spokenWait(s string, bare bool) int64 {
+	s = strings.TrimLeft(s, " :=")
 	for _, filler := range [...]string{"about ", "at least ", "approximately ", "another "} {
 		if hasPrefixFold(s, filler) {
 			s = s[len(filler):]

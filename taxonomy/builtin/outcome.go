@@ -31,7 +31,7 @@ func (e *evidence) verdict(r *rule) taxonomy.Verdict {
 		v.Class = taxonomy.AmbiguousWrite
 	}
 	if v.RetryAfter = e.wait; v.RetryAfter == 0 && waitable(v.Class) {
-		v.RetryAfter = e.readTextHints()
+		v.RetryAfter = taxonomy.ClampRetryAfter(e.spoken)
 	}
 	return v
 }

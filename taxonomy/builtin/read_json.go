@@ -221,9 +221,21 @@ func (r *bodyReader) rootMember(key string, depth int) {
 	case "enhanced":
 		r.enhanced()
 	default:
-		e.strange++
+		e.thing = e.thing || names(key)
 		r.Skip()
 	}
+}
+
+// names reports whether a member identifies a thing, so that the body describes
+// that thing and its status and message are data: the state of a job, say.
+func names(key string) bool {
+	switch key {
+	case "id", "uuid", "created_at", "createdAt", "finished_at", "finishedAt", "items", "results", "records":
+		return true
+	case "request_id", "trace_id", "correlation_id", "debug_id", "requestId", "traceId", "correlationId":
+		return false
+	}
+	return strings.HasSuffix(key, "_id") || strings.HasSuffix(key, "Id")
 }
 
 // topCode keeps a code that stands at the top of the body: it is one only if

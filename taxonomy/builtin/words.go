@@ -24,6 +24,7 @@ func phrase(s string) []uint64 {
 type words struct {
 	hash [maxWords]uint64
 	n    int
+	wait int64 // the first wait that the text tells, in milliseconds
 }
 
 const (
@@ -31,13 +32,44 @@ const (
 	readRaw                // backslashes are JSON escapes
 )
 
-// echoes are words after which, when a colon follows, a message repeats what
-// it was sent.
-var echoes = map[uint64]bool{}
+// The words that end the beginning of a wait, and those that go before them.
+var (
+	wordIn, wordAfter, wordFor, wordWait = one("in"), one("after"), one("for"), one("wait")
 
-func init() {
-	for _, e := range []string{"prompt", "input", "text", "query", "content", "got", "received", "payload"} {
-		echoes[phrase(e)[0]] = true
+	beforeIn    = set("again", "retry", "retrying", "available", "reset", "resets", "expires")
+	beforeAfter = set("retry", "reset", "resets", "again")
+	beforeFor   = set("wait")
+
+	// echoes are words after which, when a colon follows, a message repeats
+	// what it was sent.
+	echoes = set("prompt", "input", "text", "query", "content", "got", "received", "payload")
+)
+
+func one(word string) uint64 { return hashOf(word) }
+
+func set(words ...string) map[uint64]bool {
+	m := make(map[uint64]bool)
+	for _, w := range words {
+		m[one(w)] = true
+	}
+	return m
+}
+
+// ended looks whether the word that ended at s[i] begins a wait, such as "try
+// again in 3.89s", "Retry-After: 30", "wait 20 seconds".
+func (w *words) ended(s string, i int) {
+	if w.wait != 0 {
+		return
+	}
+	h, before := w.hash[w.n-1], uint64(0)
+	if w.n > 1 {
+		before = w.hash[w.n-2]
+	}
+	switch {
+	case h == wordIn && beforeIn[before], h == wordFor && beforeFor[before], h == wordWait:
+		w.wait = spokenWait(s[i:], false)
+	case h == wordAfter && beforeAfter[before]: // Retry-After counts seconds without saying so
+		w.wait = spokenWait(s[i:], true)
 	}
 }
 
@@ -45,6 +77,7 @@ func init() {
 // quotes what it was sent, and an echoed prompt proves nothing. For the same
 // reason reading stops at "input:" and its like.
 func (w *words) read(s string, how int) {
+	w.n, w.wait = 0, 0
 	h := uint64(fnvOffset)
 	in := false        // inside a word
 	var open [128]bool // a quote of this kind has no partner: looking again would cost the same again
@@ -64,6 +97,7 @@ func (w *words) read(s string, how int) {
 		if in {
 			w.hash[w.n] = h
 			w.n++
+			w.ended(s, i)
 			if c == ':' && echoes[h] && w.n > 1 && how&readQuoted == 0 {
 				return
 			}
