@@ -150,7 +150,7 @@ func TestProperty09Liveness(t *testing.T) {
 	})
 }
 
-// TestProperty10Recount (R-BRK-3): at any time the sums are what a recount of
+// TestProperty10Recount (R-BRK-3) (also fault 17): at any time the sums are what a recount of
 // the log gives, for time windows within the resolution of their buckets.
 func TestProperty10Recount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
