@@ -184,7 +184,13 @@ func (c *Client) openLog(ctx context.Context) error {
 		return err
 	}
 	c.log, c.slot = log, slot
-	c.closers = append(c.closers, log.Close)
+	c.closers = append(c.closers, func(ctx context.Context) error {
+		// Draining may have used up ctx; the end of every call must still get
+		// into the log, and a checkpoint over it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return log.Close(ctx)
+	})
 	return nil
 }
 

@@ -51,11 +51,11 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 	}
 	snapshot, err := rego.Compile(ctx, &files, rego.Options{Version: version, KeepInput: keepInput, Breakers: regoBreakers(s)})
 	if err != nil {
-		return nil, fmt.Errorf("load policy %s: %w", b.Source, err)
+		return nil, &policyError{b.Source, err}
 	}
 	l := &loaded{bundle: b, snapshot: snapshot}
 	if l.modules, err = openModules(ctx, b, prev); err != nil {
-		return nil, fmt.Errorf("load policy %s: %w", b.Source, err)
+		return nil, &policyError{b.Source, err}
 	}
 	for _, w := range snapshot.Warnings() {
 		l.warnings = append(l.warnings, w.String())
@@ -84,6 +84,19 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 	l.policy.Classifiers = append(l.policy.Classifiers, p.Classifiers...)
 	return l, nil
 }
+
+// A policyError says which source did not load, in the words of the room that
+// refused it.
+type policyError struct {
+	source string
+	err    error
+}
+
+func (e *policyError) Error() string {
+	return "load policy " + e.source + ": " + strings.TrimPrefix(e.err.Error(), "load policy: ")
+}
+
+func (e *policyError) Unwrap() error { return e.err }
 
 // regoBreakers is what routing must know of the breakers to refuse a feed that
 // names none.

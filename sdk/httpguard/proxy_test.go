@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -174,9 +175,10 @@ func TestProxyUpstreamGone(t *testing.T) {
 // what failed; a repetition of what worked is a new wish.
 func TestProxyRecognisesRetries(t *testing.T) {
 	h := newHouse(t)
-	fail := true
+	var fail atomic.Bool
+	fail.Store(true)
 	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if fail {
+		if fail.Load() {
 			answer(503, jsonType, overloaded)(w, r)
 			return
 		}
@@ -191,7 +193,7 @@ func TestProxyRecognisesRetries(t *testing.T) {
 	}
 	a := try(chat, "X-Stainless-Retry-Count", "0")
 	b := try(chat, "X-Stainless-Retry-Count", "1")
-	fail = false
+	fail.Store(false)
 	c := try(chat, "X-Stainless-Retry-Count", "2")
 	if a.RequestID != b.RequestID || b.RequestID != c.RequestID || b.Attempt != 2 || c.Attempt != 3 || c.Origin != taxonomy.OriginRetry {
 		t.Errorf("tries %s/%d %s/%d %s/%d", a.RequestID, a.Attempt, b.RequestID, b.Attempt, c.RequestID, c.Attempt)
@@ -200,7 +202,7 @@ func TestProxyRecognisesRetries(t *testing.T) {
 		t.Errorf("a repetition of what worked: %s/%d %s", d.RequestID, d.Attempt, d.Origin)
 	}
 	other := strings.Replace(chat, "hello", "goodbye", 1)
-	fail = true
+	fail.Store(true)
 	e := try(other)
 	f := try(other)
 	if f.RequestID != e.RequestID || f.Attempt != 2 || f.Origin != taxonomy.OriginRetry {

@@ -255,9 +255,11 @@ func withBudget(h *house) *engine.Policy {
 // SDK retries.
 func TestTransportUnknownWrite(t *testing.T) {
 	h := newHouse(t)
-	var intents int
+	var intents counter
 	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		intents = len(h.Intents(t, state.InFlight))
+		for range h.Intents(t, state.InFlight) {
+			intents.add()
+		}
 		panic(http.ErrAbortHandler) // it was applied, and the answer is lost
 	})
 	c := guard(h, Plain, nil)
@@ -265,8 +267,8 @@ func TestTransportUnknownWrite(t *testing.T) {
 	if u.reached.Load() != 1 || attempts != 1 {
 		t.Fatalf("%d attempts, %d reached the remote", attempts, u.reached.Load())
 	}
-	if intents != 1 {
-		t.Errorf("%d intents were durable when the request arrived, want 1", intents)
+	if intents.n() != 1 {
+		t.Errorf("%d intents were durable when the request arrived, want 1", intents.n())
 	}
 	if resp.StatusCode != http.StatusForbidden || resp.Header.Get("fusebox-outcome") != "UNKNOWN" || resp.Header.Get("fusebox-remote-called") != "true" ||
 		!strings.Contains(body, "outcome_unknown") {
