@@ -1,0 +1,62 @@
+package receipts
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// checkpoint makes everything durable and signs a head over it. The order
+// matters: a head that is newer than the data would look like a truncation
+// after a power loss.
+func (w *writer) checkpoint() error {
+	if err := w.sync(); err != nil {
+		return err
+	}
+	w.headAt = time.Time{}
+	if w.tree.n == w.last.Size {
+		return w.remember(false)
+	}
+	c := Checkpoint{Origin: w.l.origin, Size: w.tree.n, Root: w.tree.root()}
+	if err := w.sign(&c); err != nil {
+		w.headAt = time.Now().Add(retryEvery)
+		return err
+	}
+	w.last, w.lastAt, w.stale = c, time.Now(), true
+	w.l.opt.OnCheckpoint(c)
+	return w.remember(false)
+}
+
+// sign makes the note and puts it into both files, first the one that only
+// grows.
+func (w *writer) sign(c *Checkpoint) error {
+	if err := c.sign(w.signer); err != nil {
+		return err
+	}
+	if _, err := w.heads.Write(append(c.Note[:len(c.Note):len(c.Note)], '\n')); err != nil {
+		return fmt.Errorf("write %s: %w", w.heads.Name(), err)
+	}
+	path := filepath.Join(w.l.dir, fileCheckpoint)
+	if err := writeFile(path, c.Note, 0o644, false); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+// remember writes the head outside the folder, at most once in a
+// CheckpointWithin, and always at the end.
+func (w *writer) remember(now bool) error {
+	o := &w.l.opt
+	if o.TrustedFile == "" || !w.stale {
+		return nil
+	}
+	if wait := o.CheckpointWithin - time.Since(w.remembered); wait > 0 && !now {
+		w.headAt = time.Now().Add(wait) // so that the last head of a burst gets there too
+		return nil
+	}
+	if err := writeFile(o.TrustedFile, w.last.Note, 0o644, true); err != nil {
+		return fmt.Errorf("remember checkpoint: %w", err)
+	}
+	w.stale, w.remembered = false, time.Now()
+	return nil
+}

@@ -1,0 +1,304 @@
+package receipts
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// A Reader reads one log directory, live or closed. It sees what was there when
+// it was opened. It judges nothing: [Verify] does.
+type Reader struct {
+	dir    string
+	origin string
+	index  *walIndex
+}
+
+// An Entry is one receipt and its place.
+type Entry struct {
+	Log     string // origin of its log
+	Index   int64  // position in the log
+	Receipt Receipt
+	Raw     []byte // its canonical bytes: the leaf of the tree
+}
+
+// A Query selects receipts; zero fields select all.
+type Query struct {
+	From      int64     // first index
+	Since     time.Time // time_us at or after
+	Until     time.Time // time_us before
+	Kinds     []Kind
+	RequestID string
+	RunID     string
+	Breaker   string
+	Scope     string
+	Tenant    string
+	TraceID   string
+	Newest    bool // newest first
+	Limit     int  // 0 is no limit
+}
+
+// OpenReader reads the directory of one log.
+func OpenReader(dir string) (*Reader, error) {
+	about, err := readLogFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{dir: dir, origin: about.Origin, index: new(walIndex)}
+	for try := 0; ; try++ {
+		err := r.load()
+		if errors.Is(err, fs.ErrNotExist) && try < 5 {
+			continue // a file was sealed meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read receipts %s: %w", dir, err)
+		}
+		return r, nil
+	}
+}
+
+func (r *Reader) load() error {
+	r.index = new(walIndex)
+	files, err := listWAL(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		_, err := f.scan(func(index, off int64, receipt []byte) error {
+			g, err := glance(receipt)
+			if err != nil {
+				return fmt.Errorf("receipt %d: %w", index, err)
+			}
+			r.index.add(f.first, index, off, g.id.Millis(), g.timeUS)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reader reads what this log has written to its files so far.
+func (l *Log) Reader() *Reader { return &Reader{dir: l.dir, origin: l.origin, index: l.index} }
+
+// Get finds a receipt by its id, also one that was submitted a moment ago.
+func (l *Log) Get(ctx context.Context, id ID) (Entry, error) {
+	r := l.Reader()
+	e, err := r.Get(id)
+	if !errors.Is(err, ErrNotFound) {
+		return e, err
+	}
+	// It may still lie in the ring: have the writer drain it, and look again.
+	if derr := l.do(ctx, (*writer).write); derr != nil {
+		return e, err
+	}
+	return r.Get(id)
+}
+
+// Origin is the log's name.
+func (r *Reader) Origin() string { return r.origin }
+
+// Dir is the log's directory.
+func (r *Reader) Dir() string { return r.dir }
+
+// Size is the number of receipts found.
+func (r *Reader) Size() int64 {
+	r.index.mu.RLock()
+	defer r.index.mu.RUnlock()
+	return r.index.size
+}
+
+// Head is the newest checkpoint in the folder; its signature is not judged.
+func (r *Reader) Head() (Checkpoint, error) {
+	b, err := os.ReadFile(filepath.Join(r.dir, fileCheckpoint))
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("read checkpoint: %w", err)
+	}
+	return ParseCheckpoint(b)
+}
+
+// At returns the receipt at a position.
+func (r *Reader) At(index int64) (Entry, error) {
+	m, ok := r.index.at(index)
+	if ok {
+		list, err := r.run(m, func(i int64, _ []byte) bool { return i == index })
+		if err != nil || len(list) > 0 {
+			return first(list), err
+		}
+	}
+	return Entry{}, fmt.Errorf("receipt %d of %s: %w", index, r.origin, ErrNotFound)
+}
+
+// Get finds a receipt by its id.
+func (r *Reader) Get(id ID) (Entry, error) {
+	want := append(id.append([]byte(`"id":"`)), '"')
+	for _, m := range r.index.withID(id.Millis()) {
+		list, err := r.run(m, func(_ int64, b []byte) bool { return bytes.Contains(b, want) })
+		if err != nil {
+			return Entry{}, err
+		}
+		for _, e := range list {
+			if e.Receipt.ID == id { // and not a parent, or text that looks like one
+				return e, nil
+			}
+		}
+	}
+	return Entry{}, fmt.Errorf("receipt %s in %s: %w", id, r.origin, ErrNotFound)
+}
+
+func first(list []Entry) Entry {
+	if len(list) == 0 {
+		return Entry{}
+	}
+	return list[0]
+}
+
+var errEnough = errors.New("enough")
+
+// run reads the receipts of one mark that keep wants.
+func (r *Reader) run(m mark, keep func(index int64, b []byte) bool) (list []Entry, err error) {
+	end := m.first + markEvery
+	if next, ok := r.index.after(m); ok {
+		end = next
+	}
+	w := walFile{path: filepath.Join(r.dir, dirWAL, walName(m.file)), first: m.file, until: -1}
+	_, err = w.scanFrom(m.first, m.off, func(index, _ int64, b []byte) error {
+		if index >= end {
+			return errEnough
+		}
+		if !keep(index, b) {
+			return nil
+		}
+		raw := bytes.Clone(b)
+		rec, err := Decode(raw)
+		if err != nil {
+			return fmt.Errorf("receipt %d of %s: %w", index, r.origin, err)
+		}
+		list = append(list, Entry{Log: r.origin, Index: index, Receipt: rec, Raw: raw})
+		return nil
+	})
+	if err == errEnough {
+		err = nil
+	}
+	return list, err
+}
+
+// All goes through the receipts that q selects.
+func (r *Reader) All(q Query) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		n := 0
+		for _, m := range r.index.between(q) {
+			list, err := r.run(m, func(index int64, _ []byte) bool { return index >= q.From })
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			if q.Newest {
+				slices.Reverse(list)
+			}
+			for _, e := range list {
+				if !q.matches(&e.Receipt) {
+					continue
+				}
+				if !yield(e, nil) {
+					return
+				}
+				if n++; n == q.Limit {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (q *Query) matches(r *Receipt) bool {
+	is := func(want, have string) bool { return want == "" || want == have }
+	return (q.Since.IsZero() || r.TimeUS >= q.Since.UnixMicro()) &&
+		(q.Until.IsZero() || r.TimeUS < q.Until.UnixMicro()) &&
+		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Kind)) &&
+		is(q.RequestID, r.RequestID) && is(q.RunID, r.RunID) && is(q.Breaker, r.Breaker) &&
+		is(q.Scope, r.Scope) && is(q.Tenant, r.Tenant) && is(q.TraceID, r.TraceID)
+}
+
+// OpenReaders reads every log under root.
+func OpenReaders(root string) ([]*Reader, error) {
+	dirs, err := Logs(root)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*Reader, 0, len(dirs))
+	for _, d := range dirs {
+		r, err := OpenReader(d)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// All goes through several logs as one, ordered by time_us.
+func All(logs []*Reader, q Query) iter.Seq2[Entry, error] {
+	if len(logs) == 1 {
+		return logs[0].All(q)
+	}
+	return func(yield func(Entry, error) bool) {
+		heads := make([]merged, 0, len(logs))
+		for _, r := range logs {
+			next, stop := iter.Pull2(r.All(q))
+			defer stop()
+			if m := (merged{next: next}); m.advance() {
+				heads = append(heads, m)
+			}
+		}
+		for n := 0; len(heads) > 0; n++ {
+			if n == q.Limit && n > 0 {
+				return
+			}
+			i := 0
+			for k := range heads {
+				d := cmp.Compare(heads[k].e.Receipt.TimeUS, heads[i].e.Receipt.TimeUS)
+				if heads[k].err != nil || d < 0 && !q.Newest || d > 0 && q.Newest {
+					i = k
+				}
+			}
+			if !yield(heads[i].e, heads[i].err) || heads[i].err != nil {
+				return
+			}
+			if !heads[i].advance() {
+				heads = slices.Delete(heads, i, i+1)
+			}
+		}
+	}
+}
+
+type merged struct {
+	next func() (Entry, error, bool)
+	e    Entry
+	err  error
+}
+
+func (m *merged) advance() (ok bool) {
+	m.e, m.err, ok = m.next()
+	return ok
+}
+
+// Find looks for an id in several logs.
+func Find(logs []*Reader, id ID) (Entry, error) {
+	for _, r := range logs {
+		e, err := r.Get(id)
+		if !errors.Is(err, ErrNotFound) {
+			return e, err
+		}
+	}
+	return Entry{}, fmt.Errorf("receipt %s: %w", id, ErrNotFound)
+}

@@ -1,0 +1,394 @@
+package receipts
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// writer is the state of the one goroutine that touches the files. Everything
+// in it belongs to that goroutine.
+type writer struct {
+	l     *Log
+	spare []slot // the other half of the double buffer
+
+	tree   frontier
+	leaf   []byte     // scratch for leaf hashes
+	file   *os.File   // the current write-ahead file
+	first  int64      // index of its first receipt
+	size   int64      // its length, without what is still in buf
+	opened time.Time  // when it was begun
+	buf    []byte     // frames not known durable yet
+	wrote  int        // bytes of buf that were handed to the file
+	synced int64      // receipts known durable
+	wait   []*Pending // released by the next sync
+	idle   []control  // requests that wait for the drain
+
+	signer note.Signer
+	vkey   string
+	epoch  int64
+	heads  *os.File   // checkpoints.log
+	last   Checkpoint // the newest head
+	lastAt time.Time
+	hook   func(tlog.Hash) // tests look at leaves
+	bad    error           // the file is not to be used any more
+
+	flushAt, syncAt, headAt, retryAt time.Time // zero: nothing is due
+	remembered                       time.Time // when TrustedFile was last written
+	stale                            bool      // TrustedFile is behind
+}
+
+const retryEvery = 250 * time.Millisecond
+
+// run is the writer's loop: it sleeps until somebody needs it or something is
+// due, and an idle log costs nothing.
+func (w *writer) run() {
+	defer close(w.l.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(w.untilDue())
+		select {
+		case <-w.l.wake:
+		case c := <-w.l.ctl:
+			w.idle = append(w.idle, c)
+		case <-timer.C:
+		}
+		if w.step() {
+			return
+		}
+	}
+}
+
+// untilDue is how long the writer may sleep.
+func (w *writer) untilDue() time.Duration {
+	var at time.Time
+	for _, t := range [...]time.Time{w.flushAt, w.syncAt, w.headAt, w.retryAt} {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	if at.IsZero() {
+		return time.Hour
+	}
+	return max(time.Until(at), 0)
+}
+
+func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+// step does what is due. It reports whether the log is closed.
+func (w *writer) step() (closed bool) {
+	l, now := w.l, time.Now()
+	l.mu.Lock()
+	n, urgent, closing, bad := l.n, l.urgent || len(w.idle) > 0, l.closing, l.degraded != nil
+	dropped := l.gaps != (gapCounter{})
+	l.mu.Unlock()
+	if bad && (closing || due(w.retryAt, now)) {
+		bad = !w.heal(now)
+	}
+	if closing {
+		l.closeErr = w.shutdown(bad)
+		w.answer(ErrClosed)
+		return true
+	}
+	if bad {
+		w.answer(ErrDegraded)
+		return false
+	}
+	switch {
+	case n == 0 && !dropped && len(w.idle) == 0:
+	case urgent || due(w.flushAt, now):
+		w.drain()
+	case w.flushAt.IsZero():
+		w.flushAt = now.Add(l.opt.FlushEvery)
+	}
+	if len(w.wait) > 0 || due(w.syncAt, now) {
+		w.report(w.sync())
+	}
+	if w.tree.n-w.last.Size >= int64(l.opt.CheckpointEvery) || due(w.headAt, now) {
+		w.report(w.checkpoint())
+	}
+	for len(w.idle) > 0 {
+		c := w.idle[0]
+		w.idle = w.idle[1:]
+		c.done <- c.f(w)
+	}
+	w.publish()
+	return false
+}
+
+// answer refuses the requests that wait.
+func (w *writer) answer(err error) {
+	for _, c := range w.idle {
+		c.done <- err
+	}
+	w.idle = nil
+}
+
+// drain takes what is in the ring, encodes it and writes it to the file.
+func (w *writer) drain() {
+	l := w.l
+	l.mu.Lock()
+	batch := l.ring[:l.n]
+	l.ring, w.spare = w.spare, l.ring
+	l.n, l.urgent = 0, false
+	own := l.ownLocked(l.gaps.take())
+	if l.space != nil {
+		close(l.space)
+		l.space = nil
+	}
+	l.mu.Unlock()
+	w.flushAt = time.Time{}
+	w.append(batch)
+	w.append(own)
+	clear(batch) // the strings of written receipts are not held
+	w.report(w.write())
+}
+
+// ownLocked makes gap receipts. l.mu is held, so that their numbers follow
+// those of the batch.
+func (l *Log) ownLocked(gaps []GapNote) (own []slot) {
+	for i := range gaps {
+		own = append(own, l.own(Receipt{Kind: KindGap, Gap: &gaps[i], Reason: gaps[i].Cause}))
+	}
+	return own
+}
+
+// own numbers a receipt that the log itself writes. l.mu is held.
+func (l *Log) own(r Receipt) slot {
+	now := l.opt.Now()
+	l.seq++
+	l.lastMono = max(l.lastMono, now.Sub(l.boot).Microseconds())
+	r.ID, r.Log, r.Seq, r.TimeUS, r.MonoUS, r.Class = newID(now), l.origin, l.seq, now.UnixMicro(), l.lastMono, Audit
+	r.Engine = l.opt.Engine
+	return slot{r: r}
+}
+
+// append encodes a batch: frames into buf, leaves into the tree.
+func (w *writer) append(batch []slot) {
+	for i := range batch {
+		s := &batch[i]
+		if w.tree.n%blockSize == 0 && w.fileFull() {
+			w.report(w.rotate())
+		}
+		start := len(w.buf)
+		w.buf = append(w.buf, 0, 0, 0, 0, 0, 0, 0, 0)
+		w.buf = s.r.AppendJSON(w.buf)
+		sealFrame(w.buf[start:])
+		var h tlog.Hash
+		h, w.leaf = leafHash(w.leaf, w.buf[start+frameHead:])
+		if w.hook != nil {
+			w.hook(h)
+		}
+		w.l.index.add(w.first, w.tree.n, w.size+int64(start-w.wrote), s.r.ID.Millis(), s.r.TimeUS)
+		if s.p != nil {
+			s.p.Ref.Index = w.tree.n
+			w.wait = append(w.wait, s.p)
+		}
+		w.tree.add(h)
+	}
+	if len(batch) == 0 {
+		return
+	}
+	now := time.Now()
+	if w.syncAt.IsZero() {
+		w.syncAt = now.Add(w.l.opt.SyncEvery)
+	}
+	if w.headAt.IsZero() {
+		w.headAt = now.Add(w.l.opt.CheckpointWithin)
+	}
+	w.count(batch)
+}
+
+func (w *writer) count(batch []slot) {
+	w.l.mu.Lock()
+	defer w.l.mu.Unlock()
+	for i := range batch {
+		switch r := &batch[i].r; r.Kind {
+		case KindBoot, KindShutdown, KindGap, KindKey, KindRollup:
+			w.l.stats.Own++
+		default:
+			w.l.stats.Written[r.Class]++
+		}
+	}
+}
+
+// publish shows the writer's position in Stats.
+func (w *writer) publish() {
+	w.l.mu.Lock()
+	defer w.l.mu.Unlock()
+	s := &w.l.stats
+	s.Size, s.Synced, s.Sealed = w.tree.n, w.synced, w.last.Size
+	s.UnsyncedBytes, s.LastCheckpoint = int64(len(w.buf)), w.lastAt
+}
+
+// write hands the rest of buf to the file.
+func (w *writer) write() error {
+	if w.bad != nil {
+		return w.bad
+	}
+	if w.wrote == len(w.buf) {
+		return nil
+	}
+	n, err := w.file.Write(w.buf[w.wrote:])
+	w.wrote += n
+	w.size += int64(n)
+	if err != nil {
+		return w.degrade("write", err)
+	}
+	return nil
+}
+
+// sync makes everything written durable and releases those who wait for it.
+func (w *writer) sync() error {
+	if err := w.write(); err != nil {
+		return err
+	}
+	if len(w.buf) > 0 {
+		if err := syncData(w.file); err != nil {
+			return w.degrade("sync", err)
+		}
+	}
+	w.settle()
+	return nil
+}
+
+// settle notes that buf is durable.
+func (w *writer) settle() {
+	w.buf, w.wrote = w.buf[:0], 0
+	w.synced, w.syncAt = w.tree.n, time.Time{}
+	w.release(nil)
+}
+
+func (w *writer) release(err error) {
+	for _, p := range w.wait {
+		if err != nil {
+			p.Ref.Index, p.err = -1, err
+		}
+		close(p.done)
+	}
+	clear(w.wait)
+	w.wait = w.wait[:0]
+}
+
+// report tells the observer; the caller goes on, because what it was about to
+// do is kept and tried again.
+func (w *writer) report(err error) {
+	if err != nil {
+		w.l.opt.OnError(err)
+	}
+}
+
+// degrade is the answer to a failed write or sync: after it nobody knows which
+// pages reached the disk, so the file is not used any more. The frames stay in
+// buf, and heal writes them into a new file.
+func (w *writer) degrade(step string, cause error) error {
+	err := fmt.Errorf("%s %s: %w", step, w.file.Name(), cause)
+	w.release(fmt.Errorf("%w: %w", ErrDegraded, err))
+	w.bad, w.retryAt = err, time.Now().Add(retryEvery)
+	w.flushAt, w.syncAt, w.headAt = time.Time{}, time.Time{}, time.Time{}
+	w.l.mu.Lock()
+	w.l.degraded = err
+	w.l.mu.Unlock()
+	return err
+}
+
+// heal begins a new file with the frames that are not known durable. Readers
+// take a file to end where the next one begins.
+func (w *writer) heal(now time.Time) bool {
+	old, end := w.file, w.size-int64(w.wrote)
+	err := w.begin(w.synced)
+	if err == nil {
+		_ = old.Truncate(end) // as far as the disk lets us; readers do not need it
+		_ = old.Close()
+		w.wrote = 0
+		var n int
+		n, err = w.file.Write(w.buf)
+		w.wrote, w.size = n, int64(n)
+	}
+	if err == nil {
+		err = syncData(w.file)
+	}
+	if err != nil {
+		w.retryAt = now.Add(retryEvery)
+		w.report(fmt.Errorf("heal receipts: %w", err))
+		return false
+	}
+	w.l.index.rewritten(w.synced, w.buf)
+	w.settle()
+	w.bad, w.retryAt = nil, time.Time{}
+	w.headAt = now.Add(w.l.opt.CheckpointWithin)
+	w.l.mu.Lock()
+	w.l.degraded = nil
+	w.l.mu.Unlock()
+	return true
+}
+
+// begin opens a write-ahead file that starts at this index.
+func (w *writer) begin(first int64) error {
+	path := filepath.Join(w.l.dir, dirWAL, walName(first))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		f.Close()
+		return err
+	}
+	w.file, w.first, w.size, w.opened = f, first, 0, time.Now()
+	return nil
+}
+
+func (w *writer) fileFull() bool {
+	size := w.size + int64(len(w.buf)-w.wrote)
+	return w.tree.n > w.first && (size >= w.l.opt.SegmentBytes || time.Since(w.opened) >= w.l.opt.SegmentAge)
+}
+
+// rotate closes the current file and begins the next.
+func (w *writer) rotate() error {
+	if err := w.sync(); err != nil {
+		return err
+	}
+	old := w.file
+	if err := w.begin(w.tree.n); err != nil {
+		return fmt.Errorf("rotate receipts: %w", err)
+	}
+	return old.Close()
+}
+
+// shutdown writes what is left and the last receipts.
+func (w *writer) shutdown(bad bool) error {
+	l := w.l
+	defer l.lock.Close()
+	if bad {
+		l.mu.Lock()
+		n := l.n + len(w.wait)
+		err := l.degraded
+		l.mu.Unlock()
+		return fmt.Errorf("close receipts: %w: %w; %d receipts in memory and %d bytes were not written", ErrDegraded, err, n, len(w.buf))
+	}
+	w.drain()
+	l.mu.Lock()
+	own := []slot{l.own(Receipt{Kind: KindShutdown})}
+	l.mu.Unlock()
+	w.append(own)
+	err := w.checkpoint()
+	w.publish()
+	w.stale = w.stale || w.last.Size > 0
+	if rerr := w.remember(true); err == nil {
+		err = rerr
+	}
+	for _, f := range []*os.File{w.file, w.heads} {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("close receipts: %w", err)
+	}
+	return nil
+}
