@@ -125,7 +125,7 @@ func (m *Module) ask(ctx context.Context, kind Kinds, document []byte, read func
 	}
 	m.stats.calls.Add(1)
 	f := in.call(kind, document, &a)
-	m.put(in, f != nil && f.lost)
+	m.put(in, m.config.Fresh || f != nil && f.lost)
 	if f == nil && a.OK {
 		if err := read(&a); err != nil {
 			f = answerFault(a.Raw, err)

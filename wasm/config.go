@@ -183,6 +183,7 @@ type Config struct {
 	PublicKey ed25519.PublicKey // with it, Signature must verify
 	Signature []byte            // ed25519 over the sha256 digest of the file; see [Sign]
 
+	Fresh       bool          // a new instance for every call, instead of restoring one
 	Instances   int           // pool size; 0 is GOMAXPROCS, at most 2 for Go
 	Wait        time.Duration // longest wait for an instance; 0 is one second
 	Interpreter bool          // run without native code: slow, for cross-checks and other platforms

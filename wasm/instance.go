@@ -127,7 +127,7 @@ func (in *instance) ask(entry int, input []byte) (answer []byte, _ *fault) {
 	ptr := uint64(uint32(args[0]))
 	size := uint64(in.mem.size)
 	if ptr == 0 {
-		return nil, &fault{code: GuestError + "buf", detail: "fb_buf has no room for the input"}
+		return nil, &fault{code: GuestError + "0", detail: "fb_buf has no room for the input"}
 	}
 	if ptr+uint64(len(input)) > size {
 		return nil, &fault{code: BadPointer, detail: "the buffer from fb_buf lies outside the memory", lost: true}

@@ -64,6 +64,12 @@ func (in *instance) at(ptr, n uint64) []byte {
 	return b
 }
 
+// spend charges for work that a host function does beyond its flat price. The
+// guest traps at its next charge when nothing is left.
+func (in *instance) spend(bytes int) {
+	in.fuel.Set(uint64(int64(in.fuel.Get()) - int64(bytes>>3)))
+}
+
 // zeroes writes two zero sizes.
 func zeroes(in *instance, a []uint64) {
 	x, y := in.at(a[0], 4), in.at(a[1], 4)
@@ -96,6 +102,7 @@ func random(in *instance, a []uint64) {
 		a[0] = errnoFault
 		return
 	}
+	in.spend(len(b))
 	in.world.fill(b)
 	a[0] = errnoOK
 }
@@ -125,6 +132,7 @@ func fdWrite(in *instance, a []uint64) {
 			a[0] = errnoFault
 			return
 		}
+		in.spend(len(b))
 		in.world.write(b)
 		total += size
 	}
@@ -180,6 +188,7 @@ var logFunc = hostFunc{"i32 i32 i32", "", func(in *instance, a []uint64) {
 		in.world.dropped++
 		return
 	}
+	in.spend(len(b))
 	in.world.log(int32(a[0]), b)
 }}
 

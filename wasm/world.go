@@ -1,6 +1,9 @@
 package wasm
 
-import "strings"
+import (
+	"encoding/binary"
+	"strings"
+)
 
 // world is what an instance can touch outside its memory: bounded logs, and
 // for Go guests a clock and a random source that are nothing but counters. All
@@ -52,15 +55,15 @@ func (w *world) now() uint64 {
 // fill writes pseudo-random bytes (splitmix64, Steele, Lea and Flood 2014);
 // they are the same in every run.
 func (w *world) fill(b []byte) {
-	for i := range b {
-		if i%8 == 0 {
-			w.random += 0x9e3779b97f4a7c15
-		}
+	for len(b) > 0 {
+		w.random += 0x9e3779b97f4a7c15
 		z := w.random
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 		z = (z ^ z>>27) * 0x94d049bb133111eb
 		z ^= z >> 31
-		b[i] = byte(z >> (8 * (i % 8)))
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], z)
+		b = b[copy(b, word[:]):]
 	}
 }
 

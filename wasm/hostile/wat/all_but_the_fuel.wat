@@ -1,0 +1,11 @@
+;; Uses nearly all of its fuel and answers.
+(module
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64) (local $i i32)
+    (loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 500000))))
+    (i64.const 274877906981))
+)

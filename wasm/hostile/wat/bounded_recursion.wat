@@ -1,0 +1,18 @@
+;; Recurses 5,000 deep through every kind of return and answers: the stack is given back.
+(module
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+  (func $f (param $n i32) (result i32 i32)
+    (if (i32.eqz (local.get $n)) (then (return (i32.const 1) (i32.const 2))))
+    (block $a (result i32 i32)
+      (block $b (result i32 i32)
+        (call $f (i32.sub (local.get $n) (i32.const 1)))
+        (br_table $a $b 2 (i32.rem_u (local.get $n) (i32.const 3))))
+      (br 1)))
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64) (local $i i32)
+    (loop $l (call $f (i32.const 5000)) drop drop (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 10))))
+    (i64.const 274877906981))
+)

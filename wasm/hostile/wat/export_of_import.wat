@@ -1,0 +1,11 @@
+;; Exports the host's function as its own classifier.
+(module
+  (import "fusebox" "log" (func $log (param i32 i32 i32)))
+  (export "fb_classify" (func $log))
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+
+)

@@ -1,0 +1,15 @@
+;; Calls itself through the table for ever.
+(module
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+  (type $t (func (param i32) (result i32)))
+  (table 1 funcref)
+  (elem (i32.const 0) $f)
+  (func $f (type $t) (i32.add (i32.const 1) (call_indirect (type $t) (local.get 0) (i32.const 0))))
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64)
+    (drop (call $f (i32.const 1)))
+    (i64.const 0))
+)

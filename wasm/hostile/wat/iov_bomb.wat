@@ -1,0 +1,15 @@
+;; Writes with two billion buffers, and with 64 that overlap, for ever.
+(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $w (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+  (func $fill (param $i i32) (loop $l (i32.store (local.get $i) (i32.const 0)) (i32.store offset=4 (local.get $i) (i32.const 131072)) (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 8))) (i32.const 1536)))))
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64)
+    (drop (call $w (i32.const 2) (i32.const 1024) (i32.const 0x7fffffff) (i32.const 16)))
+    (call $fill (i32.const 1024))
+    (loop $l (drop (call $w (i32.const 2) (i32.const 1024) (i32.const 64) (i32.const 16))) (br $l))
+    unreachable)
+)

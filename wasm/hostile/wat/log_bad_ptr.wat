@@ -1,0 +1,13 @@
+;; Logs from outside its memory, then answers.
+(module
+  (import "fusebox" "log" (func $log (param i32 i32 i32)))
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64)
+    (call $log (i32.const 1) (i32.const -8) (i32.const 100))
+    (call $log (i32.const 1) (i32.const 131071) (i32.const 2))
+    (i64.const 274877906981))
+)

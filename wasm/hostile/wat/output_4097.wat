@@ -1,0 +1,12 @@
+;; Answers one byte more than allowed.
+(module
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+  (func $fill (memory.fill (i32.const 8192) (i32.const 0x20) (i32.const 4097)))
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64)
+    (call $fill)
+    (i64.const 35184372092929))
+)

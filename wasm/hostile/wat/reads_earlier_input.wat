@@ -1,0 +1,11 @@
+;; Looks behind its input for what another tenant's call left there.
+(module
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\"outcome\":\"FAILED\",\"class\":\"budget\"}")
+  (data (i32.const 128) "{\"outcome\":\"FAILED\",\"class\":\"rate_limit\"}")
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64)
+    (if (result i64) (i32.load8_u (i32.add (local.get $p) (local.get $n))) (then (i64.const 549755813929)) (else (i64.const 274877906981))))
+)
