@@ -21,7 +21,7 @@ func (r *running) banner(w io.Writer) error {
 	enforced, observed := r.modes()
 	fmt.Fprintf(&b, "enforced         %s\n", enforced)
 	fmt.Fprintf(&b, "observed only    %s\n", observed)
-	fmt.Fprintf(&b, "checkpoint       %s\n", r.checkpointLine())
+	fmt.Fprintf(&b, "checkpoint       %s\n                 in %s\n", r.checkpointLine(), r.trusted())
 	fmt.Fprintf(&b, "\nPoint an agent at it:\n")
 	fmt.Fprintf(&b, "  export OPENAI_BASE_URL=http://%s/openai/v1\n", r.agent)
 	fmt.Fprintf(&b, "  export ANTHROPIC_BASE_URL=http://%s/anthropic\n", r.agent)
@@ -55,17 +55,17 @@ func list(names []string) string {
 }
 
 // checkpointLine is the newest signed head that is remembered outside the log:
-// what to write down somewhere else, and where a copy of it lies.
+// what to write down somewhere else.
 func (r *running) checkpointLine() string {
 	list, err := receipts.ReadCheckpoints(r.trusted())
 	if err != nil || len(list) == 0 {
 		return "none yet"
 	}
 	c := list[len(list)-1]
-	return fmt.Sprintf("%s size %d root %s\n                 in %s", c.Origin, c.Size, c.Root, r.trusted())
+	return fmt.Sprintf("%s size %d root %s", c.Origin, c.Size, c.Root)
 }
 
 // farewell is the last thing that a server says.
 func (r *running) farewell() string {
-	return fmt.Sprintf("stopped\ncheckpoint       %s\nverify           %s\n", r.checkpointLine(), verifyCommand(r.client.Config().Receipts.Dir))
+	return fmt.Sprintf("stopped\ncheckpoint       %s\n                 in %s\nverify           %s\n", r.checkpointLine(), r.trusted(), verifyCommand(r.client.Config().Receipts.Dir))
 }

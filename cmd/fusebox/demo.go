@@ -181,7 +181,7 @@ func (d *demo) storm(ctx context.Context) error {
 	}
 	d.wild.setStorm(false)
 	d.bare.setStorm(false)
-	d.end(a, fmt.Sprintf("%d of %d wanted calls were refused here, without a request", refused, a.wants))
+	d.end(a, fmt.Sprintf("the circuit opened, and %d of %d calls were answered here", refused, a.wants))
 	return nil
 }
 
@@ -324,7 +324,7 @@ func (d *demo) tearDown() error {
 	if d.srv != nil {
 		err = d.srv.stop()
 		d.report.Receipts.Dir = d.srv.client.Config().Receipts.Dir
-		d.report.Receipts.Checkpoint = d.srv.trusted()
+		d.report.Receipts.Checkpoint, d.report.Receipts.Head = d.srv.trusted(), d.srv.checkpointLine()
 		d.srv = nil
 	}
 	for _, w := range []**wildRemote{&d.wild, &d.bare} {

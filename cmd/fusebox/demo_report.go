@@ -73,6 +73,7 @@ type receiptReport struct {
 	Verified   bool   `json:"verified"`
 	Exit       int    `json:"verify_exit"`
 	Checkpoint string `json:"checkpoint"` // file of the last signed head, outside the log
+	Head       string `json:"head"`       // that head, to be kept elsewhere
 	Command    string `json:"command"`
 }
 
@@ -117,11 +118,12 @@ func (r *demoReport) write(w io.Writer) error {
 Receipts      %d in %s
               %s
 Checkpoint    %s
+              in %s
 Policy        %s
 Took          %s
 
 Check the evidence yourself:
   %s
-`, r.Receipts.Count, r.Receipts.Dir, verified, r.Receipts.Checkpoint, r.Policy, r.Took.Round(10*time.Millisecond), r.Receipts.Command)
+`, r.Receipts.Count, r.Receipts.Dir, verified, r.Receipts.Head, r.Receipts.Checkpoint, r.Policy, r.Took.Round(10*time.Millisecond), r.Receipts.Command)
 	return err
 }

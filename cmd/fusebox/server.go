@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -96,7 +95,3 @@ func (s *server) health(w http.ResponseWriter, r *http.Request) {
 func newHTTPServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
 }
-
-// drain is how long a server waits for calls that are out when it is told to
-// stop; what remains is declared UNKNOWN where it writes.
-const drain = 10 * time.Second

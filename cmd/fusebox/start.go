@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,18 +25,20 @@ import (
 
 // startOptions are what a server is started from.
 type startOptions struct {
-	Config sdk.Config
-	Logger *slog.Logger
+	Config    sdk.Config
+	Logger    *slog.Logger
+	PermitTTL time.Duration // from admit to dispatch; 0 is the engine's default
+	Drain     time.Duration // how long stop waits for calls that are out; 0 is 10 s
 }
 
 // running is a server that serves.
 type running struct {
 	server   *server
 	client   *sdk.Client
-	logger   *slog.Logger
 	agent    string // address of the agent plane
 	operator string
 	planes   []*http.Server
+	drain    time.Duration
 	failed   chan error // a plane that ended by itself
 }
 
@@ -43,7 +46,7 @@ type running struct {
 // cannot serve changes nothing; then the data directory with its lock, and the
 // engine.
 func start(ctx context.Context, o startOptions) (r *running, err error) {
-	r = &running{logger: o.Logger, failed: make(chan error, 2)}
+	r = &running{drain: cmp.Or(o.Drain, 10*time.Second), failed: make(chan error, 2)}
 	listeners, err := listenBoth(o.Config.Listen)
 	if err != nil {
 		return nil, err
@@ -63,7 +66,7 @@ func start(ctx context.Context, o startOptions) (r *running, err error) {
 // open builds the engine and the planes' handler.
 func (r *running) open(ctx context.Context, o startOptions) error {
 	m, clock := newMeter(), engine.RealClock()
-	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Clock: clock, Build: buildName(), Log: o.Logger, Exclusive: true})
+	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Clock: clock, Build: buildName(), Log: o.Logger, PermitTTL: o.PermitTTL, Exclusive: true})
 	switch {
 	case errors.Is(err, sdk.ErrServed):
 		return withStatus(exitBusy, err)
@@ -169,7 +172,7 @@ func (r *running) announce() error {
 // stop ends admission, waits for calls that are out, settles, and signs the
 // last checkpoint.
 func (r *running) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	ctx, cancel := context.WithTimeout(context.Background(), r.drain)
 	defer cancel()
 	var errs error
 	for _, p := range r.planes {
