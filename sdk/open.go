@@ -53,7 +53,8 @@ type Parts struct {
 	OnPolicy     func(PolicyStatus)        // told after every load, also a failed one
 
 	PermitTTL time.Duration  // from admit to dispatch; default 60 s
-	Clock     engine.Clock   // tests only
+	Still     bool           // tests only: nothing runs by itself, Engine().Tick does one round
+	Clock     engine.Clock   // tests only; the store and the log follow it
 	Draw      func() float64 // tests only
 	Faults    engine.Faults  // tests only
 }
@@ -133,6 +134,14 @@ func (p *Parts) complete() {
 	}
 }
 
+// now is the wall clock of everything; nil is the machine's.
+func (p *Parts) now() func() time.Time {
+	if p.Clock == nil {
+		return nil
+	}
+	return p.Clock.Now
+}
+
 // takeData creates the data directory and takes what must be taken of it.
 func (c *Client) takeData(context.Context) error {
 	dir, err := filepath.Abs(c.config.Data)
@@ -177,8 +186,8 @@ func plain(err error) error {
 func (c *Client) openLog(ctx context.Context) error {
 	log, slot, _, err := receipts.OpenSlot(ctx, c.config.Receipts.Dir, receipts.Options{
 		Origin: c.config.Receipts.Origin, KeyFile: c.config.Receipts.Key, Engine: c.parts.Build,
-		OnCheckpoint: c.parts.OnCheckpoint,
-		OnError:      func(err error) { c.parts.Log.Error("receipts log", "error", err) },
+		OnCheckpoint: c.parts.OnCheckpoint, Now: c.parts.now(),
+		OnError: func(err error) { c.parts.Log.Error("receipts log", "error", err) },
 	})
 	if err != nil {
 		return err
@@ -218,9 +227,9 @@ func (c *Client) driver(ctx context.Context) (state.Store, error) {
 		if err := os.MkdirAll(filepath.Dir(sc.Path), 0o700); err != nil {
 			return nil, fmt.Errorf("open state store %s: %w", sc.Path, err)
 		}
-		return sqlite.Open(ctx, sc.Path, sqlite.Options{})
+		return sqlite.Open(ctx, sc.Path, sqlite.Options{Now: c.parts.now()})
 	case sc.Driver == "memory":
-		return memory.New(memory.Options{}), nil
+		return memory.New(memory.Options{Now: c.parts.now()}), nil
 	}
 	known := []string{"sqlite", "memory"}
 	for n := range c.parts.Stores {
@@ -264,7 +273,9 @@ func (c *Client) startEngine(ctx context.Context, first *loaded) (err error) {
 	c.closers = append(c.closers, c.engine.Close)
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	c.stop = stop
-	c.running.Go(func() { _ = c.engine.Run(run) }) // it ends with run, and says no more than that
+	if !c.parts.Still {
+		c.running.Go(func() { _ = c.engine.Run(run) }) // it ends with run, and says no more than that
+	}
 	return nil
 }
 
