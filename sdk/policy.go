@@ -70,7 +70,7 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 		Budgets:     l.budgets(),
 		Retries:     retries(&s.Retry),
 		RetryTokens: retryTokens(&s.Budget.Retry),
-		Prices:      l.prices(),
+		Prices:      prices(s),
 		Queue:       queueRules(&s.Queue),
 		OnError:     engine.PolicyErrorRule{ReadsProceed: s.Answers.Reads == "allow"},
 		StoreLoss:   storeLoss(s),
@@ -152,7 +152,9 @@ func (l *loaded) tools() []engine.Tool {
 	out := make([]engine.Tool, len(s.Tools))
 	for i, t := range s.Tools {
 		out[i] = engine.Tool{Tool: t.Tool, Action: t.Action, Effect: t.Effect, Compensate: t.Compensate,
-			Reconcile: reconcilerName(&t.Reconcile), Polls: t.Loop == "poll" || t.Loop == "off"}
+			Reconcile: reconcilerName(&t.Reconcile),
+			Lookup:    engine.Lookup{After: t.Reconcile.After, Every: t.Reconcile.Every, Tries: int64(t.Reconcile.Tries)},
+			Polls:     t.Loop == "poll" || t.Loop == "off"}
 		switch t.Condition {
 		case "live_key":
 			out[i].Condition = "key"
@@ -197,16 +199,12 @@ func (l *loaded) budgets() []engine.Budget {
 	return out
 }
 
-func (l *loaded) prices() []engine.Price {
-	var out []engine.Price
-	for _, p := range l.bundle.Settings.Prices {
-		model := p.Model
-		if strings.HasSuffix(model, "*") && model != "*" {
-			l.warn("price of %s %s: a pattern of models is not supported yet, and counts for none", p.Provider, model)
-			continue
-		}
-		out = append(out, engine.Price{Provider: p.Provider, Model: strings.TrimSuffix(model, "*"),
-			InputPerMillion: int64(p.Input * 1e9), OutputPerMillion: int64(p.Output * 1e9)})
+// prices go to the engine in nano dollars, in the order in which they are tried.
+func prices(s *policies.Settings) []engine.Price {
+	out := make([]engine.Price, len(s.Prices))
+	for i, p := range s.Prices {
+		out[i] = engine.Price{Provider: p.Provider, Model: p.Model,
+			InputPerMillion: int64(p.Input * 1e9), OutputPerMillion: int64(p.Output * 1e9)}
 	}
 	return out
 }
