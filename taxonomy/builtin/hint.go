@@ -101,11 +101,14 @@ func number(v string, scale int64) int64 {
 	if digits == 0 || v[len(v)-1] == '.' {
 		return 0
 	}
+	if whole > tooLong/scale {
+		return tooLong
+	}
 	return whole*scale + (fraction*scale+unit-1)/unit
 }
 
-// tooLong is a number beyond every clamp that can still be multiplied.
-const tooLong = int64(1) << 40
+// tooLong is beyond every clamp, and a few of it can still be added.
+const tooLong = int64(1) << 56
 
 // duration reads Go and protobuf durations: "34.4s", "6m0s", "1h2m", "350ms",
 // "7m12s", "2d". A number without a unit is nothing.
@@ -125,7 +128,7 @@ func duration(v string) int64 {
 			return 0
 		}
 		total += number(v[:n], scale)
-		if total > tooLong*1000 {
+		if total > tooLong {
 			return tooLong
 		}
 		v = v[u:]

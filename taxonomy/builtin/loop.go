@@ -79,6 +79,7 @@ func (d Detector) defaults() Detector {
 			*v.at = v.best
 		}
 	}
+	d.Insistent = max(d.Insistent, d.Failures)
 	return d
 }
 

@@ -13,6 +13,7 @@ import (
 // and paths.
 func NormalError(text string, args []byte) uint64 {
 	own := ownValues(args)
+	text = text[:min(len(text), maxMessage)]
 	h := uint64(fnvOffset)
 	for word := range strings.FieldsFuncSeq(text, separator) {
 		word = strings.Trim(word, ".:'\"`-")

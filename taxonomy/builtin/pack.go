@@ -263,3 +263,9 @@ func statusRange(v string) (lo, hi int, err error) {
 	}
 	return lo, hi, nil
 }
+
+// Vocabulary lists what a rule file may say: sections, kinds of evidence and
+// results.
+func Vocabulary() (words [3][]string) {
+	return [3][]string{tierNames[:], slotNames[:], {"is", "succeeds", "refused", "unproven", "unknown", "retry", "source"}}
+}

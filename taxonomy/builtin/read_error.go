@@ -101,7 +101,11 @@ func (r *bodyReader) quota() {
 		r.elements(func() { r.members(r.errorMember) })
 		return
 	}
-	switch v := r.str(); {
+	v := r.str()
+	if len(v) > 4*maxValue {
+		return
+	}
+	switch {
 	case hasFold(v, "perday"), hasFold(v, "per_day"), hasFold(v, "/d/"), hasFold(v, "permonth"), hasFold(v, "per_month"),
 		hasFold(v, "daily"), hasFold(v, "monthly"):
 		r.e.mark(markPerDay)

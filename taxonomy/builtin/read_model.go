@@ -246,6 +246,9 @@ func (r *bodyReader) delta() {
 
 // judgeContent looks at what a model's answer contains, once it was read.
 func (e *evidence) judgeContent() {
+	if e.has(markBodyTooLong) {
+		return // what was not read cannot be missed
+	}
 	if !e.hasContent && !e.has(markPromptBlocked) {
 		e.mark(markEmptyContent)
 	}

@@ -156,6 +156,9 @@ func (e *evidence) localFact(key, sign, v string) {
 // oom recognises evidence that the kernel killed for lack of memory, however
 // the sandbox calls it.
 func (e *evidence) oom(key, v string) {
+	if len(key) > maxValue || len(v) > 8*maxValue {
+		return
+	}
 	named := hasFold(key, "oom") && v != "" && v != "0" && v != "false"
 	if named || hasFold(v, "out of memory") || hasFold(v, "oom-kill") || hasFold(v, "oom_kill") || hasFold(v, "oomkilled") {
 		e.mark(markOutOfMemory)
