@@ -90,7 +90,7 @@ type RejectConfig struct {
 // Limits bound what the agent plane accepts and keeps.
 type Limits struct {
 	RequestBody  Size `toml:"request_body"`  // largest body of a model call; default 64 MiB
-	ResponseKept Size `toml:"response_kept"` // most of an answer that is kept for classification; default 1 MiB
+	ResponseKept Size `toml:"response_kept"` // most of an answer that is kept for classification; default 4 MiB
 	InFlight     int  `toml:"in_flight"`     // most proxied calls at once; default 4096
 }
 
@@ -198,7 +198,7 @@ func (c *Config) complete() error {
 		c.Limits.RequestBody = 64 << 20
 	}
 	if c.Limits.ResponseKept == 0 {
-		c.Limits.ResponseKept = 1 << 20
+		c.Limits.ResponseKept = 4 << 20
 	}
 	if c.Limits.InFlight == 0 {
 		c.Limits.InFlight = 4096

@@ -14,7 +14,6 @@ import (
 	"sync"
 
 	"github.com/fusebox-dev/fusebox/engine"
-	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 // An Upstream is one API behind a [Proxy].
@@ -308,7 +307,6 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	v := ce.Result.Verdict
 	n := notice{status: http.StatusBadGateway, code: v.Reason, head: resultHead(ce.Result), detail: resultDetail(ce.Result),
 		message: "fusebox: " + ce.Result.Operation.Name + ": " + v.Reason + " (" + v.Class.String() + "), " + v.Outcome.String()}
-	n.head = append(n.head, [2]string{"fusebox-remote-called", fmt.Sprint(v.Outcome != taxonomy.FailedBeforeSend)})
 	if n.code == "" {
 		n.code = v.Class.String()
 	}

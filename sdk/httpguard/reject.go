@@ -201,7 +201,7 @@ func unknown(req *http.Request, c call, res engine.Result) *http.Response {
 		status: http.StatusForbidden, code: "outcome_unknown",
 		message: "fusebox: " + res.Operation.Name + " was sent and its outcome is unknown (" + res.Verdict.Reason +
 			"); it is not sent again before it is looked up: reconcile request " + res.Operation.RequestID,
-		head: append(resultHead(res), [2]string{"fusebox-remote-called", "true"}, [2]string{"fusebox-next-action", "reconcile"}),
+		head: append(resultHead(res), [2]string{"fusebox-next-action", "reconcile"}),
 	}
 	n.detail = resultDetail(res)
 	return c.dialect.respond(req, c, n)
@@ -259,6 +259,7 @@ func resultHead(res engine.Result) [][2]string {
 	v := res.Verdict
 	return [][2]string{
 		{"fusebox-outcome", v.Outcome.String()}, {"fusebox-class", v.Class.String()}, {"fusebox-reason", v.Reason},
+		{"fusebox-remote-called", strconv.FormatBool(v.Outcome != taxonomy.FailedBeforeSend)},
 		{"fusebox-policy", string(res.Policy)}, {"fusebox-receipt", res.Receipt},
 	}
 }
