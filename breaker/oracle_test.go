@@ -13,7 +13,7 @@ func broken(r *Rule, before Circuit, ev Event, now Instant, after Circuit, d Dec
 	o := oracle{r: r, before: before, ev: ev, now: max(now, before.High), after: after, d: d, ts: ts.All()}
 	// What time alone makes of the circuit: the event is judged against this.
 	o.idle, _, _ = Step(r, before, Event{Kind: Settle, Draw: ev.Draw}, now)
-	for _, check := range []func() string{o.peek, o.leases, o.admission, o.late, o.versions, o.openings, o.window, o.ramp, o.probes, o.overrides, o.verdict} {
+	for _, check := range []func() string{o.peek, o.leases, o.admission, o.late, o.evidence, o.leaseOps, o.versions, o.openings, o.window, o.ramp, o.probes, o.overrides, o.verdict} {
 		if s := check(); s != "" {
 			return s
 		}
@@ -147,6 +147,42 @@ func (o *oracle) late() string {
 		a, b := o.after, o.idle
 		if a.Window.Sum != b.Window.Sum || a.ProbeOK != b.ProbeOK || a.Row != b.Row || a.RampOK != b.RampOK || a.Until != b.Until {
 			return "3: a late or shadow result was counted"
+		}
+	}
+	return ""
+}
+
+// evidence: only the kinds that the rule names, and that no call gives, count.
+func (o *oracle) evidence() string {
+	a, i := &o.after, &o.idle
+	if o.ev.Kind != EvidenceSeen || o.ev.Gives&^Calls&o.r.Probe.Evidence != 0 {
+		return ""
+	}
+	if o.moved() || a.Seen != i.Seen || a.ProbeOK != i.ProbeOK || o.d.Fate != Ignored {
+		return "evidence: a kind that the rule does not name counted"
+	}
+	return ""
+}
+
+// leaseOps: a released lease is free at once, a renewed one ends no earlier.
+func (o *oracle) leaseOps() string {
+	was := o.idle.held(o.ev.Token)
+	if was == nil {
+		return ""
+	}
+	now := o.after.held(o.ev.Token)
+	switch o.ev.Kind {
+	case Release:
+		if now != nil || o.after.Until != o.idle.Until {
+			return "2: a released lease stays out, or starts a gap"
+		}
+	case Renew:
+		want := o.now.Add(o.r.Probe.Lease)
+		if o.ev.Until > 0 {
+			want = min(want, o.ev.Until)
+		}
+		if now == nil || now.Until != max(was.Until, want) {
+			return "1: a renewed lease does not end when it should"
 		}
 	}
 	return ""
@@ -298,6 +334,9 @@ func (o *oracle) ramp() string {
 			return false
 		}
 		return to.State == Ramping && to.Step > from.Step || to.State == Closed
+	}
+	if b.State == Ramping && i.State == Ramping && i.Step != b.Step && i.RampOK != 0 {
+		return "ramp: successes of one step count for the next"
 	}
 	need := o.r.Ramp.MinSuccesses
 	if climbed(b, i, 0) && (b.RampOK < need || o.now < b.Until) && o.ev.Kind != RuleSwap && o.ev.Kind != Restore {

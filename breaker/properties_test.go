@@ -477,6 +477,9 @@ func TestProperty21Swap(t *testing.T) {
 		if c.State == old.State && r.Window.sameShape(s.Window) && c.Window.Sum != old.Window.Sum {
 			t.Fatalf("counts %+v became %+v", old.Window.Sum, c.Window.Sum)
 		}
+		if c.State == old.State && !r.Window.sameShape(s.Window) && c.Window.Sum != (Tally{}) {
+			t.Fatalf("counts of another window were kept: %+v", c.Window.Sum)
+		}
 		if old.State != Closed && ts.N == 0 {
 			t.Fatal("a swap under a circuit that is not closed was no event")
 		}
