@@ -16,6 +16,12 @@ import (
 type Means struct {
 	// Alternate prepares a candidate as an operation of its own.
 	Alternate func(c taxonomy.Candidate, op taxonomy.Operation) (taxonomy.Operation, Send, bool)
+	// Carry carries a candidate out by itself, for a caller that streams: it takes
+	// the operation it is given through Admit, Mark and Settle, and says whether
+	// somebody answered. With it Alternate is not asked.
+	Carry func(c taxonomy.Candidate, op taxonomy.Operation) bool
+	// Kinds are those that the caller can act upon; empty is all.
+	Kinds []string
 	// Cached finds an earlier answer and its age.
 	Cached func(c taxonomy.Candidate, op taxonomy.Operation) (body string, age time.Duration, ok bool)
 	// Repair prepares one more attempt after an answer that failed its checks:
@@ -69,6 +75,16 @@ func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m
 		return res, terr // the caller has an answer, and is told which
 	}
 	return res, errors.Join(err, terr)
+}
+
+// FallBack finds what may stand in for a call that its caller made with a permit
+// of its own: one that was refused, or a model call that failed before its
+// first content. nil says that nothing may.
+func (e *Engine) FallBack(ctx context.Context, res *Result, m Means) (*Taken, error) {
+	if !mayFallBack(res) {
+		return nil, nil
+	}
+	return e.fallBack(ctx, res, m)
 }
 
 // doInTime is the call itself with its one repair, for as long as the caller
@@ -211,7 +227,8 @@ func possible(all []taxonomy.Candidate, op *taxonomy.Operation, m Means) []taxon
 	var out []taxonomy.Candidate
 	for _, c := range all {
 		switch {
-		case c.Kind == "alternate" && (m.Alternate == nil || c.Provider == op.Provider && (c.Model == op.Model || c.Model == "")):
+		case len(m.Kinds) > 0 && !slices.Contains(m.Kinds, c.Kind):
+		case c.Kind == "alternate" && (m.Alternate == nil && m.Carry == nil || c.Provider == op.Provider && (c.Model == op.Model || c.Model == "")):
 		case (c.Kind == "cached" || c.Kind == "reduced") && (op.Effect.Writes() || c.Kind == "cached" && m.Cached == nil):
 		case c.Kind == "alternate" && op.Effect.Writes() && (len(c.Losses) > 0 || !op.Effect.Repeatable()):
 		default:
@@ -244,6 +261,11 @@ func (e *Engine) chosen(ctx context.Context, p *Policy, in *taxonomy.FallbackInp
 func (e *Engine) take(ctx context.Context, t *Taken, res *Result, m Means) (bool, error) {
 	switch t.Candidate.Kind {
 	case "alternate":
+		if m.Carry != nil {
+			op := res.Operation
+			op.Origin, op.ParentID, op.RequestID, op.Attempt = taxonomy.OriginFallback, res.Operation.RequestID, "", 0
+			return m.Carry(t.Candidate, op), nil
+		}
 		op, send, ok := m.Alternate(t.Candidate, res.Operation)
 		if !ok {
 			return false, nil
