@@ -33,11 +33,17 @@ type reader struct {
 	err      error
 }
 
+// maxPathPart is how much of one key an error repeats.
+const maxPathPart = 40
+
 func (r *reader) ok() bool { return r.err == nil && r.Err() == nil }
 
 func (r *reader) field() string {
 	out := ""
 	for _, p := range r.path {
+		if p == "" || len(p) > maxPathPart {
+			p = quote(p) // a key of the sender's own
+		}
 		if out != "" && p[0] != '[' {
 			out += "."
 		}

@@ -26,7 +26,7 @@ func (e *evidence) readHistory() {
 	if o.Operation.Kind != "workflow" {
 		return // a loop is a fact about the run, not about this call
 	}
-	switch FindLoop(o.History).Kind {
+	switch e.table.loops.Find(o.History).Kind {
 	case LoopSame:
 		e.mark(markLoopSame)
 	case LoopError:

@@ -24,8 +24,8 @@ type Loop struct {
 	LastEvidence int // index of the last call that brought something new
 }
 
-// A Detector holds the thresholds of loop detection (SPEC R-AGT-1). Thresholds
-// of 0 mean the defaults; they are values to tune.
+// A Detector holds the thresholds of loop detection (SPEC R-AGT-1), values to
+// tune. 0 means the default, a negative number that this is not looked for.
 type Detector struct {
 	Failures  int               // equal failing calls; 3
 	Successes int               // equal succeeding calls whose result is not known to differ; 4, or 3 where the result is known to be the same
@@ -75,7 +75,10 @@ func (d Detector) defaults() Detector {
 		at   *int
 		best int
 	}{{&d.Failures, 3}, {&d.Successes, 4}, {&d.Errors, 4}, {&d.Cycles, 3}, {&d.Stale, 10}, {&d.Insistent, 6}} {
-		if *v.at <= 0 {
+		switch {
+		case *v.at < 0:
+			*v.at = 1 << 20
+		case *v.at == 0:
 			*v.at = v.best
 		}
 	}
@@ -171,7 +174,7 @@ func (d Detector) same(steps []step) (LoopKind, int) {
 		}
 		return NoLoop, 0
 	case last.result != 0:
-		need = min(need, 3)
+		need = min(need, max(3, d.Failures))
 	}
 	if row >= need {
 		return LoopSame, row

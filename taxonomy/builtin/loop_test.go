@@ -102,6 +102,44 @@ func TestLoopOptOut(t *testing.T) {
 	}
 }
 
+// TestLoopBeforeTheCall proves R-AGT-1 from the engine's side: the call that
+// would go on with a loop is named, another one is not.
+func TestLoopBeforeTheCall(t *testing.T) {
+	fetch := &taxonomy.Operation{Kind: "tool", Name: "fetch", ArgsFP: "u1"}
+	other := &taxonomy.Operation{Kind: "tool", Name: "fetch", ArgsFP: "u2"}
+	chat := &taxonomy.Operation{Kind: "model", Name: "chat", ArgsFP: "p"}
+	timeouts := times(3, func(int) taxonomy.Call { return failed("fetch", "u1", "read_timeout") })
+	overloads := times(9, func(int) taxonomy.Call { return failed("chat", "p", "capacity_overloaded") })
+	refusals := times(3, func(int) taxonomy.Call { return failed("chat", "p", "invalid_request") })
+	answers := times(4, func(int) taxonomy.Call { return worked("chat", "p", "r") })
+	for _, c := range []struct {
+		name    string
+		op      *taxonomy.Operation
+		history []taxonomy.Call
+		want    string
+	}{
+		{"the same address a fourth time", fetch, timeouts, "identical_call_repeated"},
+		{"another address", other, timeouts, ""},
+		{"a model that is overloaded", chat, overloads, ""},
+		{"a model that refuses the same request", chat, refusals, "identical_call_repeated"},
+		{"a model asked the same again and again", chat, answers, "identical_call_repeated"},
+		{"nothing yet", fetch, nil, ""},
+	} {
+		if _, got := Default().Loop(c.op, c.history); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	if _, got := Default().WithLoops(Detector{Failures: -1, Insistent: -1}).Loop(fetch, timeouts); got != "" {
+		t.Errorf("switched off, still %q", got)
+	}
+	if _, got := Default().WithLoops(Detector{Failures: 2}).Loop(fetch, timeouts[:2]); got == "" {
+		t.Error("a lower threshold is not used")
+	}
+	if n, _ := Default().Loop(fetch, timeouts); n != 3 {
+		t.Errorf("%d repeats", n)
+	}
+}
+
 func TestNormalError(t *testing.T) {
 	same := [][2]string{
 		{"Request 8f3a-11 failed at 12:03:11 after 300ms", "request 9b2c-77 failed at 23:59:59 after 17ms"},

@@ -30,6 +30,8 @@ type Table struct {
 	page   index // wordings of titles and headings
 	next   atom
 	digest string
+	loops  Detector        // thresholds; the zero value is the defaults
+	faults map[string]bool // reasons that dependencies answer for
 }
 
 // Default is the table that fusebox ships.
@@ -93,6 +95,7 @@ func New(packs ...Pack) (*Table, error) {
 		return nil, err
 	}
 	t.digest = t.sum()
+	t.faults = t.faultReasons()
 	return t, nil
 }
 
