@@ -173,7 +173,7 @@ func (in *instance) warmUp() bool {
 		if f == nil {
 			continue
 		}
-		in.refill(in.gen.limits.InitFuel)
+		in.refill(in.gen.limits.Fuel)
 		_, fault := in.ask(entry, warmInput(entry, in.gen.limits.InputBytes))
 		if fault != nil && fault.lost {
 			return false
