@@ -38,10 +38,11 @@ func full() Receipt {
 		Step: &RolloutStep{From: "shadow", To: "canary", BasisPoints: 500}, ShadowOf: mustID("01936f2e-8c1a-7d3b-9a51-0c8f2b6d4e7c"), Diff: DiffStricter,
 		InputCommit: "sha256:ee", InputRef: "t_9c41/2026-11-30/00042:118", ND: &Nondeterminism{NowUS: 1796000021395403, Seed: 7, Transcript: "sha256:ff"},
 		EvalUS: 61, WasmUS: 9, Flags: []string{"clock_step"}, Truncated: []string{"scope"},
-		Boot:   &BootNote{Incarnation: "i", Epoch: 2, Recovered: 10, CutBytes: 3, Unclean: true},
-		Gap:    &GapNote{FromSeq: 2, ToSeq: 9, Count: 4, Class: Sample, Cause: "overflow"},
-		Rollup: &RollupNote{FromUS: 1, ToUS: 2, Total: 3, Rows: []RollupRow{{Breaker: "b", Scope: "s", Decision: taxonomy.DecideAllow, Outcome: Some(taxonomy.Succeeded), N: 3}}},
-		Key:    &KeyNote{Epoch: 2, VKey: "example.com/prod/0+1234abcd+AAAA"},
+		Boot:      &BootNote{Incarnation: "i", Epoch: 2, Recovered: 10, CutBytes: 3, Unclean: true},
+		Gap:       &GapNote{FromSeq: 2, ToSeq: 9, Count: 4, Class: Sample, Cause: "overflow"},
+		Rollup:    &RollupNote{FromUS: 1, ToUS: 2, Total: 3, Rows: []RollupRow{{Breaker: "b", Scope: "s", Decision: taxonomy.DecideAllow, Outcome: Some(taxonomy.Succeeded), N: 3}}},
+		Retention: &RetentionNote{FromIndex: 1, ToIndex: 9, Count: 4, BeforeUS: 1796000021395403, Classes: []Delivery{Sample, Audit}},
+		Key:       &KeyNote{Epoch: 2, VKey: "example.com/prod/0+1234abcd+AAAA"},
 	}
 }
 

@@ -26,6 +26,8 @@ func (d *decoder) nested(r *Receipt, key []byte) bool {
 		r.ND = d.nd()
 	case "override":
 		r.Override = d.override()
+	case "retention":
+		r.Retention = d.retention()
 	case "rollout_step":
 		r.Step = d.step()
 	case "rollup":
@@ -210,6 +212,32 @@ func (d *decoder) override() *OverrideNote {
 			n.Reason = d.text()
 		case "ticket":
 			n.Ticket = d.text()
+		default:
+			return false
+		}
+		return true
+	})
+	return n
+}
+
+func (d *decoder) retention() *RetentionNote {
+	n := new(RetentionNote)
+	d.object(func(key string) bool {
+		switch key {
+		case "before_us":
+			n.BeforeUS = d.int()
+		case "classes":
+			for more := d.begin('[', ']'); more; more = d.next(']') {
+				var c Delivery
+				d.enum(&c)
+				n.Classes = append(n.Classes, c)
+			}
+		case "count":
+			n.Count = d.int()
+		case "from_index":
+			n.FromIndex = d.int()
+		case "to_index":
+			n.ToIndex = d.int()
 		default:
 			return false
 		}

@@ -75,12 +75,14 @@ type encoder struct {
 	b   []byte
 	cut []string // names of cut fields
 	in  string   // the field a nested object belongs to
+	bad bool     // some code is not one
 }
 
 // receipt writes all fields in the order of their keys. Every field begins with
 // a comma; the first one becomes the opening brace.
 func (e *encoder) receipt(r *Receipt) {
 	start := len(e.b)
+	e.bad = !r.codesFine()
 	e.agentToElapsed(r)
 	e.engineToKind(r)
 	e.layerToPrevState(r)
@@ -91,130 +93,133 @@ func (e *encoder) receipt(r *Receipt) {
 }
 
 func (e *encoder) agentToElapsed(r *Receipt) {
-	e.text(`,"agent":`, r.Agent, capID)
-	e.text(`,"approval":`, r.Approval, capID)
-	e.text(`,"args_fp":`, r.ArgsFP, capID)
+	e.text(`,"agent":"`, r.Agent, capID)
+	e.text(`,"approval":"`, r.Approval, capID)
+	e.text(`,"args_fp":"`, r.ArgsFP, capID)
 	e.num(`,"attempt":`, r.Attempt)
 	if r.Boot != nil {
 		e.boot(r.Boot)
 	}
-	e.text(`,"breaker":`, r.Breaker, capID)
+	e.text(`,"breaker":"`, r.Breaker, capID)
 	e.counts(`,"budget":`, r.Budget)
-	e.text(`,"by":`, r.By, capID)
+	e.text(`,"by":"`, r.By, capID)
 	e.circuits(r.Circuits)
-	e.word(`,"class":`, r.Class.String())
-	e.text(`,"classified_by":`, r.ClassifiedBy, capScope)
-	e.text(`,"cohort":`, r.Cohort, capID)
-	e.text(`,"config_digest":`, r.ConfigDigest, capID)
+	e.word(`,"class":"`, r.Class.String())
+	e.text(`,"classified_by":"`, r.ClassifiedBy, capScope)
+	e.text(`,"cohort":"`, r.Cohort, capID)
+	e.text(`,"config_digest":"`, r.ConfigDigest, capID)
 	w := &r.Window
 	if w.Kind != NoWindow {
 		e.must(`,"consecutive":`, w.Consecutive)
 	}
 	e.num(`,"cooldown_ms":`, r.CooldownMS)
 	if r.Decision.OK {
-		e.word(`,"decision":`, r.Decision.V.String())
+		e.word(`,"decision":"`, r.Decision.V.String())
 	}
-	e.word(`,"diff":`, r.Diff.String())
+	e.word(`,"diff":"`, r.Diff.String())
 	if r.Effect.OK {
-		e.word(`,"effect":`, r.Effect.V.String())
+		e.word(`,"effect":"`, r.Effect.V.String())
 	}
 	e.num(`,"elapsed_ms":`, r.ElapsedMS)
 }
 
 func (e *encoder) engineToKind(r *Receipt) {
 	w := &r.Window
-	e.text(`,"engine":`, r.Engine, capID)
+	e.text(`,"engine":"`, r.Engine, capID)
 	if r.ErrorClass != taxonomy.NoClass {
-		e.word(`,"error_class":`, r.ErrorClass.String())
+		e.word(`,"error_class":"`, r.ErrorClass.String())
 	}
-	e.code(`,"error_code":`, r.ErrorCode)
-	e.code(`,"eval_error":`, r.EvalError)
+	e.code(`,"error_code":"`, r.ErrorCode)
+	e.code(`,"eval_error":"`, r.EvalError)
 	e.num(`,"eval_us":`, r.EvalUS)
 	if w.Kind != NoWindow {
 		e.must(`,"excluded":`, w.Excluded)
 		e.counts(`,"excluded_by":`, w.ExcludedBy)
 	}
-	e.word(`,"fail_mode":`, r.FailMode.String())
+	e.word(`,"fail_mode":"`, r.FailMode.String())
 	if w.Kind != NoWindow {
 		e.must(`,"failure_ratio_ppm":`, w.RatioPPM)
 		e.must(`,"failures":`, w.Failures)
 	}
-	e.text(`,"fallback":`, r.Fallback, capID)
+	e.text(`,"fallback":"`, r.Fallback, capID)
 	e.codes(`,"fallback_loss":`, r.FallbackLoss, capPath)
-	e.word(`,"fallback_result":`, r.FallbackResult.String())
+	e.word(`,"fallback_result":"`, r.FallbackResult.String())
 	e.feeds(r.Feeds)
-	e.word(`,"finding":`, r.Finding.String())
+	e.word(`,"finding":"`, r.Finding.String())
 	e.flags(r)
 	if r.Gap != nil {
 		e.gap(r.Gap)
 	}
-	e.id(`,"id":`, r.ID)
-	e.text(`,"idempotency":`, r.Idempotency, capID)
-	e.text(`,"input_commit":`, r.InputCommit, capID)
-	e.text(`,"input_ref":`, r.InputRef, capScope)
+	e.id(`,"id":"`, r.ID)
+	e.text(`,"idempotency":"`, r.Idempotency, capID)
+	e.text(`,"input_commit":"`, r.InputCommit, capID)
+	e.text(`,"input_ref":"`, r.InputRef, capScope)
 	if r.Key != nil {
 		e.key(r.Key)
 	}
-	e.word(`,"kind":`, r.Kind.String())
+	e.word(`,"kind":"`, r.Kind.String())
 }
 
 func (e *encoder) layerToPrevState(r *Receipt) {
 	if r.Layer != taxonomy.NoLayer {
-		e.word(`,"layer":`, r.Layer.String())
+		e.word(`,"layer":"`, r.Layer.String())
 	}
 	e.counts(`,"limits":`, r.Limits)
-	e.text(`,"log":`, r.Log, capScope)
+	e.text(`,"log":"`, r.Log, capScope)
 	if r.Mode.OK {
-		e.word(`,"mode":`, r.Mode.V.String())
+		e.word(`,"mode":"`, r.Mode.V.String())
 	}
 	m := &r.Module
 	if *m != (ModuleNote{}) {
-		e.text(`,"module":`, m.Name, capID)
+		e.text(`,"module":"`, m.Name, capID)
 		e.num(`,"module_abi":`, m.ABI)
-		e.text(`,"module_digest":`, m.Digest, capID)
-		e.code(`,"module_error":`, m.Error)
+		e.text(`,"module_digest":"`, m.Digest, capID)
+		e.code(`,"module_error":"`, m.Error)
 		e.num(`,"module_fuel":`, m.Fuel)
-		e.text(`,"module_input":`, m.Input, capID)
-		e.text(`,"module_limits":`, m.Limits, capID)
-		e.text(`,"module_output":`, m.Output, capID)
+		e.text(`,"module_input":"`, m.Input, capID)
+		e.text(`,"module_limits":"`, m.Limits, capID)
+		e.text(`,"module_output":"`, m.Output, capID)
 	}
 	e.must(`,"mono_us":`, r.MonoUS)
 	if r.ND != nil {
 		e.nd(r.ND)
 	}
-	e.text(`,"object":`, r.Object, capID)
-	e.text(`,"operation":`, r.Operation, capID)
+	e.text(`,"object":"`, r.Object, capID)
+	e.text(`,"operation":"`, r.Operation, capID)
 	if r.Origin.OK {
-		e.word(`,"origin":`, r.Origin.V.String())
+		e.word(`,"origin":"`, r.Origin.V.String())
 	}
 	if r.Outcome.OK {
-		e.word(`,"outcome":`, r.Outcome.V.String())
+		e.word(`,"outcome":"`, r.Outcome.V.String())
 	}
 	if r.Override != nil {
 		e.override(r.Override)
 	}
-	e.id(`,"parent":`, r.Parent)
-	e.text(`,"plugin":`, r.Plugin, capID)
-	e.text(`,"policy_version":`, string(r.PolicyVersion), capScope)
-	e.word(`,"prev_state":`, r.PrevState.String())
+	e.id(`,"parent":"`, r.Parent)
+	e.text(`,"plugin":"`, r.Plugin, capID)
+	e.text(`,"policy_version":"`, string(r.PolicyVersion), capScope)
+	e.word(`,"prev_state":"`, r.PrevState.String())
 }
 
 func (e *encoder) probeToSpan(r *Receipt) {
 	if r.ProbeLease != "" {
 		e.must(`,"probe_budget":`, r.ProbeBudget)
-		e.text(`,"probe_lease":`, r.ProbeLease, capID)
+		e.text(`,"probe_lease":"`, r.ProbeLease, capID)
 	}
 	e.num(`,"queue_expires_us":`, r.QueueExpiresUS)
-	e.text(`,"queue_id":`, r.QueueID, capID)
-	e.code(`,"reason":`, r.Reason)
+	e.text(`,"queue_id":"`, r.QueueID, capID)
+	e.code(`,"reason":"`, r.Reason)
 	e.bool(`,"remote_call_attempted":`, r.RemoteCallAttempted)
 	e.num(`,"reopen_at_us":`, r.ReopenAtUS)
-	e.text(`,"request_id":`, r.RequestID, capID)
+	e.text(`,"request_id":"`, r.RequestID, capID)
+	if r.Retention != nil {
+		e.retention(r.Retention)
+	}
 	if r.Retry.OK {
-		e.word(`,"retry":`, r.Retry.V.String())
+		e.word(`,"retry":"`, r.Retry.V.String())
 	}
 	e.num(`,"retry_after_ms":`, r.RetryAfterMS)
-	e.text(`,"rollout":`, r.Rollout, capID)
+	e.text(`,"rollout":"`, r.Rollout, capID)
 	if r.Step != nil {
 		e.step(r.Step)
 	}
@@ -222,41 +227,41 @@ func (e *encoder) probeToSpan(r *Receipt) {
 		e.rollup(r.Rollup)
 	}
 	e.codes(`,"rules":`, r.Rules, capCounts)
-	e.text(`,"run_id":`, r.RunID, capID)
+	e.text(`,"run_id":"`, r.RunID, capID)
 	if r.Window.Kind != NoWindow {
 		e.must(`,"sample_size":`, r.Window.SampleSize)
 	}
-	e.text(`,"scope":`, r.Scope, capScope)
+	e.text(`,"scope":"`, r.Scope, capScope)
 	e.path(r.ScopePath)
 	e.must(`,"seq":`, r.Seq)
-	e.id(`,"shadow_of":`, r.ShadowOf)
+	e.id(`,"shadow_of":"`, r.ShadowOf)
 	if r.Signal.OK {
-		e.word(`,"signal":`, r.Signal.V.String())
+		e.word(`,"signal":"`, r.Signal.V.String())
 	}
-	e.text(`,"span_id":`, r.SpanID, capID)
+	e.text(`,"span_id":"`, r.SpanID, capID)
 }
 
 func (e *encoder) stateToWould(r *Receipt) {
 	w := &r.Window
-	e.word(`,"state":`, r.State.String())
+	e.word(`,"state":"`, r.State.String())
 	e.num(`,"state_epoch":`, r.StateEpoch)
 	e.num(`,"state_version":`, r.StateVersion)
 	if w.Kind != NoWindow {
 		e.must(`,"successes":`, w.Successes)
 	}
-	e.text(`,"tenant":`, r.Tenant, capID)
+	e.text(`,"tenant":"`, r.Tenant, capID)
 	e.must(`,"time_us":`, r.TimeUS)
-	e.text(`,"trace_id":`, r.TraceID, capID)
+	e.text(`,"trace_id":"`, r.TraceID, capID)
 	e.truncated(r)
 	e.must(`,"v":`, Version)
 	e.num(`,"wasm_us":`, r.WasmUS)
 	if w.Kind != NoWindow {
-		e.word(`,"window_kind":`, w.Kind.String())
+		e.word(`,"window_kind":"`, w.Kind.String())
 		e.num(`,"window_ms":`, w.MS)
 	}
-	e.text(`,"workflow":`, r.Workflow, capID)
+	e.text(`,"workflow":"`, r.Workflow, capID)
 	if r.WouldDecide.OK {
-		e.word(`,"would_decide":`, r.WouldDecide.V.String())
+		e.word(`,"would_decide":"`, r.WouldDecide.V.String())
 	}
 }
 
@@ -294,7 +299,6 @@ func (e *encoder) word(key, v string) {
 		return
 	}
 	e.b = append(e.b, key...)
-	e.b = append(e.b, '"')
 	e.b = append(e.b, v...)
 	e.b = append(e.b, '"')
 }
@@ -304,6 +308,11 @@ func (e *encoder) text(key, v string, limit int) {
 		return
 	}
 	e.b = append(e.b, key...)
+	if len(v) <= limit && isPlain(v) {
+		e.b = append(e.b, v...)
+		e.b = append(e.b, '"')
+		return
+	}
 	var cut bool
 	if e.b, cut = appendString(e.b, v, limit); cut {
 		e.mark(key)
@@ -314,7 +323,7 @@ func (e *encoder) code(key, v string) {
 	if v == "" {
 		return
 	}
-	if !isCode(v) {
+	if e.bad && !isCode(v) {
 		v = other
 	}
 	e.word(key, v)
@@ -352,7 +361,6 @@ func (e *encoder) id(key string, id ID) {
 		return
 	}
 	e.b = append(e.b, key...)
-	e.b = append(e.b, '"')
 	e.b = id.append(e.b)
 	e.b = append(e.b, '"')
 }

@@ -44,7 +44,7 @@ func (e *encoder) strings(key string, list []string, most, limit int) {
 		list = list[:most]
 	}
 	for _, s := range list {
-		e.text(`,`, s, limit)
+		e.text(`,"`, s, limit)
 	}
 	e.close(start, '[', ']')
 }
@@ -61,19 +61,18 @@ func (e *encoder) codes(key string, list []string, most int) {
 		list = list[:most]
 	}
 	for _, s := range list {
-		e.code(`,`, s)
+		e.code(`,"`, s)
 	}
 	e.close(start, '[', ']')
 }
 
 // flags writes the flags, and adds "vocabulary" where a code was not one.
 func (e *encoder) flags(r *Receipt) {
-	bad := !r.codesFine()
-	if len(r.Flags) == 0 && !bad {
+	if len(r.Flags) == 0 && !e.bad {
 		return
 	}
 	list := r.Flags
-	if bad && !slices.Contains(list, flagVocabulary) {
+	if e.bad && !slices.Contains(list, flagVocabulary) {
 		list = append(slices.Clone(list), flagVocabulary)
 	}
 	e.codes(`,"flags":`, list, capCounts)
@@ -131,7 +130,7 @@ func (e *encoder) counts(key string, list []Count) {
 			break
 		}
 		name := list[i].Name
-		if name == "" || !isCode(name) {
+		if name == "" || e.bad && !isCode(name) {
 			continue
 		}
 		at, dup := slices.BinarySearchFunc(sorted, name, func(j uint8, n string) int { return compare(list[j].Name, n) })
@@ -175,10 +174,10 @@ func (e *encoder) circuits(list []Circuit) {
 		c := &list[i]
 		e.b = append(e.b, ',')
 		at := len(e.b)
-		e.text(`,"breaker":`, c.Breaker, capID)
-		e.word(`,"layer":`, c.Layer.String())
-		e.text(`,"scope":`, c.Scope, capScope)
-		e.word(`,"state":`, c.State.String())
+		e.text(`,"breaker":"`, c.Breaker, capID)
+		e.word(`,"layer":"`, c.Layer.String())
+		e.text(`,"scope":"`, c.Scope, capScope)
+		e.word(`,"state":"`, c.State.String())
 		e.num(`,"version":`, c.Version)
 		e.end(at, '{', '}')
 	}
@@ -198,12 +197,12 @@ func (e *encoder) feeds(list []Feed) {
 		f := &list[i]
 		e.b = append(e.b, ',')
 		at := len(e.b)
-		e.text(`,"breaker":`, f.Breaker, capID)
-		e.word(`,"layer":`, f.Layer.String())
-		e.code(`,"level":`, f.Level)
-		e.code(`,"reason":`, f.Reason)
-		e.text(`,"scope":`, f.Scope, capScope)
-		e.word(`,"signal":`, f.Signal.String())
+		e.text(`,"breaker":"`, f.Breaker, capID)
+		e.word(`,"layer":"`, f.Layer.String())
+		e.code(`,"level":"`, f.Level)
+		e.code(`,"reason":"`, f.Reason)
+		e.text(`,"scope":"`, f.Scope, capScope)
+		e.word(`,"signal":"`, f.Signal.String())
 		e.end(at, '{', '}')
 	}
 	e.close(start, '[', ']')
@@ -213,7 +212,7 @@ func (e *encoder) boot(n *BootNote) {
 	start := e.open(`,"boot":`)
 	e.num(`,"cut_bytes":`, n.CutBytes)
 	e.must(`,"epoch":`, n.Epoch)
-	e.text(`,"incarnation":`, n.Incarnation, capID)
+	e.text(`,"incarnation":"`, n.Incarnation, capID)
 	e.must(`,"recovered":`, n.Recovered)
 	e.bool(`,"unclean":`, n.Unclean)
 	e.close(start, '{', '}')
@@ -221,8 +220,8 @@ func (e *encoder) boot(n *BootNote) {
 
 func (e *encoder) gap(n *GapNote) {
 	start := e.open(`,"gap":`)
-	e.code(`,"cause":`, n.Cause)
-	e.word(`,"class":`, n.Class.String())
+	e.code(`,"cause":"`, n.Cause)
+	e.word(`,"class":"`, n.Class.String())
 	e.must(`,"count":`, n.Count)
 	e.must(`,"from_seq":`, n.FromSeq)
 	e.must(`,"to_seq":`, n.ToSeq)
@@ -232,7 +231,7 @@ func (e *encoder) gap(n *GapNote) {
 func (e *encoder) key(n *KeyNote) {
 	start := e.open(`,"key":`)
 	e.must(`,"epoch":`, n.Epoch)
-	e.text(`,"vkey":`, n.VKey, 2*capScope)
+	e.text(`,"vkey":"`, n.VKey, 2*capScope)
 	e.close(start, '{', '}')
 }
 
@@ -240,24 +239,39 @@ func (e *encoder) nd(n *Nondeterminism) {
 	start := e.open(`,"nd":`)
 	e.num(`,"now_us":`, n.NowUS)
 	e.num(`,"seed":`, n.Seed)
-	e.text(`,"transcript":`, n.Transcript, capID)
+	e.text(`,"transcript":"`, n.Transcript, capID)
 	e.close(start, '{', '}')
 }
 
 func (e *encoder) override(n *OverrideNote) {
 	start := e.open(`,"override":`)
-	e.text(`,"by":`, n.By, capID)
+	e.text(`,"by":"`, n.By, capID)
 	e.num(`,"expires_us":`, n.ExpiresUS)
-	e.code(`,"reason":`, n.Reason)
-	e.text(`,"ticket":`, n.Ticket, capID)
+	e.code(`,"reason":"`, n.Reason)
+	e.text(`,"ticket":"`, n.Ticket, capID)
+	e.close(start, '{', '}')
+}
+
+func (e *encoder) retention(n *RetentionNote) {
+	start := e.open(`,"retention":`)
+	e.must(`,"before_us":`, n.BeforeUS)
+	e.b = append(e.b, `,"classes":`...)
+	list := len(e.b)
+	for _, c := range n.Classes {
+		e.word(`,"`, c.String())
+	}
+	e.end(list, '[', ']')
+	e.must(`,"count":`, n.Count)
+	e.must(`,"from_index":`, n.FromIndex)
+	e.must(`,"to_index":`, n.ToIndex)
 	e.close(start, '{', '}')
 }
 
 func (e *encoder) step(n *RolloutStep) {
 	start := e.open(`,"rollout_step":`)
 	e.num(`,"basis_points":`, n.BasisPoints)
-	e.code(`,"from":`, n.From)
-	e.code(`,"to":`, n.To)
+	e.code(`,"from":"`, n.From)
+	e.code(`,"to":"`, n.To)
 	e.close(start, '{', '}')
 }
 
@@ -284,12 +298,12 @@ func (e *encoder) rollup(n *RollupNote) {
 func (e *encoder) rollupRow(r *RollupRow) {
 	e.b = append(e.b, ',')
 	at := len(e.b)
-	e.text(`,"breaker":`, r.Breaker, capID)
-	e.word(`,"decision":`, r.Decision.String())
+	e.text(`,"breaker":"`, r.Breaker, capID)
+	e.word(`,"decision":"`, r.Decision.String())
 	e.must(`,"n":`, r.N)
 	if r.Outcome.OK {
-		e.word(`,"outcome":`, r.Outcome.V.String())
+		e.word(`,"outcome":"`, r.Outcome.V.String())
 	}
-	e.text(`,"scope":`, r.Scope, capScope)
+	e.text(`,"scope":"`, r.Scope, capScope)
 	e.end(at, '{', '}')
 }

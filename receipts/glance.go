@@ -1,5 +1,10 @@
 package receipts
 
+import (
+	"bytes"
+	"errors"
+)
+
 // A look is what verification and indexes need of a receipt. Taking it costs a
 // fraction of decoding all of it.
 type look struct {
@@ -18,77 +23,169 @@ type look struct {
 	object       []byte
 	log          []byte
 	effect       []byte
-	requestID    []byte
-	tenant       []byte
 	flags        []byte
 	gap          *GapNote
 	boot         *BootNote
 	key          *KeyNote
+	retention    *RetentionNote
 }
 
-// glance reads one receipt's bytes with the same strictness as Decode where it
-// looks, and checks the spelling of everything else.
-func glance(b []byte) (look, error) {
-	var g look
-	var last []byte
-	d := decoder{scanner{b: b}}
-	for more := d.begin('{', '}'); more; more = d.next('}') {
-		key := d.key(&last)
-		if d.err != nil {
-			break
+var errLook = errors.New("not canonical JSON of a receipt")
+
+// glance picks fields out of a receipt's bytes. It trusts that they are
+// canonical JSON, as the log's writer made them; bytes that are not give an
+// error or nonsense, never a panic. [Decode] is the strict reader.
+func glance(b []byte) (g look, err error) {
+	err = eachField(b, func(key, v []byte) error { return g.take(key, v) })
+	return g, err
+}
+
+// eachField calls f for each field: with the text between the quotes where the
+// value is a string, with the value as it stands where not.
+func eachField(b []byte, f func(key, v []byte) error) error {
+	if len(b) < 2 || b[0] != '{' {
+		return errLook
+	}
+	for i := 1; ; {
+		key, at, ok := quoted(b, i)
+		if !ok || at >= len(b) || b[at] != ':' {
+			return errLook
 		}
-		switch string(key) {
-		case "boot":
-			g.boot = d.boot()
-		case "breaker":
-			g.breaker, _ = d.raw()
-		case "cohort":
-			g.cohort, _ = d.raw()
-		case "effect":
-			g.effect, _ = d.raw()
-		case "flags":
-			start := d.i
-			d.skip(0)
-			g.flags = b[start:d.i]
-		case "gap":
-			g.gap = d.gap()
-		case "id":
-			d.enum(&g.id)
-		case "key":
-			g.key = d.keyNote()
-		case "kind":
-			d.enum(&g.kind)
-		case "log":
-			g.log, _ = d.raw()
-		case "mono_us":
-			g.monoUS = d.int()
-		case "object":
-			g.object, _ = d.raw()
-		case "parent":
-			d.enum(&g.parent)
-		case "prev_state":
-			d.enum(&g.prev)
-		case "remote_call_attempted":
-			g.attempted = d.bool()
-		case "request_id":
-			g.requestID, _ = d.raw()
-		case "scope":
-			g.scope, _ = d.raw()
-		case "seq":
-			g.seq = d.int()
-		case "state":
-			d.enum(&g.state)
-		case "state_epoch":
-			g.stateEpoch = d.int()
-		case "state_version":
-			g.stateVersion = d.int()
-		case "tenant":
-			g.tenant, _ = d.raw()
-		case "time_us":
-			g.timeUS = d.int()
+		v, end, ok := value(b, at+1)
+		if !ok || end >= len(b) {
+			return errLook
+		}
+		if err := f(key, v); err != nil {
+			return err
+		}
+		switch {
+		case b[end] == ',':
+			i = end + 1
+		case b[end] == '}' && end == len(b)-1:
+			return nil
 		default:
-			d.skip(0)
+			return errLook
 		}
 	}
-	return g, d.end()
+}
+
+// quoted returns what stands between the quotes at i, and where it ends.
+func quoted(b []byte, i int) (text []byte, end int, ok bool) {
+	if i >= len(b) || b[i] != '"' {
+		return nil, 0, false
+	}
+	start := i + 1
+	for i = start; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return nil, 0, false
+		}
+		i += n
+		slashes := 0
+		for b[i-1-slashes] == '\\' {
+			slashes++
+		}
+		i++
+		if slashes&1 == 0 {
+			return b[start : i-1], i, true
+		}
+	}
+}
+
+// value returns the value at i: a string without its quotes, anything else as
+// it stands.
+func value(b []byte, i int) (v []byte, end int, ok bool) {
+	if i >= len(b) {
+		return nil, 0, false
+	}
+	if b[i] == '"' {
+		return quoted(b, i)
+	}
+	depth := 0
+	for k := i; k < len(b); {
+		switch b[k] {
+		case '"':
+			if _, k, ok = quoted(b, k); !ok {
+				return nil, 0, false
+			}
+			continue
+		case '{', '[':
+			depth++
+		case ',':
+			if depth == 0 {
+				return b[i:k], k, true
+			}
+		case '}', ']':
+			if depth == 0 {
+				return b[i:k], k, true
+			}
+			depth--
+		}
+		k++
+	}
+	return nil, 0, false
+}
+
+func (g *look) take(key, v []byte) (err error) {
+	switch string(key) {
+	case "boot":
+		d := decoder{scanner{b: v}}
+		g.boot = d.boot()
+		return d.end()
+	case "breaker":
+		g.breaker = v
+	case "cohort":
+		g.cohort = v
+	case "effect":
+		g.effect = v
+	case "flags":
+		g.flags = v
+	case "gap":
+		d := decoder{scanner{b: v}}
+		g.gap = d.gap()
+		return d.end()
+	case "id":
+		g.id, err = parseID(v)
+	case "key":
+		d := decoder{scanner{b: v}}
+		g.key = d.keyNote()
+		return d.end()
+	case "kind":
+		return g.kind.UnmarshalText(v)
+	case "log":
+		g.log = v
+	case "mono_us":
+		g.monoUS, err = number(v)
+	case "object":
+		g.object = v
+	case "parent":
+		g.parent, err = parseID(v)
+	case "prev_state":
+		return g.prev.UnmarshalText(v)
+	case "remote_call_attempted":
+		g.attempted = len(v) == 4
+	case "retention":
+		d := decoder{scanner{b: v}}
+		g.retention = d.retention()
+		return d.end()
+	case "scope":
+		g.scope = v
+	case "seq":
+		g.seq, err = number(v)
+	case "state":
+		return g.state.UnmarshalText(v)
+	case "state_epoch":
+		g.stateEpoch, err = number(v)
+	case "state_version":
+		g.stateVersion, err = number(v)
+	case "time_us":
+		g.timeUS, err = number(v)
+	}
+	return err
+}
+
+func number(v []byte) (int64, error) {
+	s := scanner{b: v}
+	n := s.int()
+	return n, s.end()
 }

@@ -7,20 +7,26 @@ import "slices"
 type holes struct {
 	last    int64 // last number seen
 	started bool
-	runs    [][2]int64 // missing and not yet owned up to, in order
-	claims  []GapNote  // gap receipts not used up yet
+	runs    []hole    // missing and not yet owned up to, in order
+	claims  []GapNote // gap receipts not used up yet
 }
 
-// see takes the next receipt. ok is false when its number does not rise.
-func (h *holes) see(g *look) (ok bool) {
+// A hole is count missing numbers in from … to; count is smaller than the range
+// where retention took receipts away whose numbers are not known any more.
+type hole struct{ from, to, count int64 }
+
+// see takes the next receipt, which comes after this many pruned ones. ok is
+// false when its number does not rise as it must.
+func (h *holes) see(g *look, pruned int64) (ok bool) {
 	if !h.started {
-		h.started, h.last = true, g.seq-1
+		h.started, h.last = true, g.seq-1-pruned
 	}
-	if g.seq <= h.last {
+	missing := g.seq - h.last - 1 - pruned
+	if missing < 0 {
 		return false
 	}
-	if g.seq > h.last+1 {
-		h.runs = append(h.runs, [2]int64{h.last + 1, g.seq - 1})
+	if missing > 0 {
+		h.runs = append(h.runs, hole{h.last + 1, g.seq - 1, missing})
 	}
 	h.last = g.seq
 	if g.gap != nil {
@@ -38,9 +44,8 @@ func (h *holes) settle() {
 		claimed += c.Count
 	}
 	for _, r := range h.runs {
-		missing += r[1] - r[0] + 1
-		inside := slices.ContainsFunc(h.claims, func(c GapNote) bool { return c.FromSeq <= r[0] && r[1] <= c.ToSeq })
-		if !inside && !h.covered(r) {
+		missing += r.count
+		if !h.covered(r) {
 			return
 		}
 	}
@@ -49,10 +54,13 @@ func (h *holes) settle() {
 	}
 }
 
-// covered reports whether the run lies within the union of the claims.
-func (h *holes) covered(r [2]int64) bool {
-	at := r[0]
-	for at <= r[1] {
+// covered reports whether the hole lies within the union of the claims.
+func (h *holes) covered(r hole) bool {
+	if r.count < r.to-r.from+1 { // where in the range is not known
+		return slices.ContainsFunc(h.claims, func(c GapNote) bool { return c.FromSeq <= r.to && r.from <= c.ToSeq })
+	}
+	at := r.from
+	for at <= r.to {
 		next := at
 		for _, c := range h.claims {
 			if c.FromSeq <= at && at <= c.ToSeq {
@@ -71,7 +79,7 @@ func (h *holes) covered(r [2]int64) bool {
 func (h *holes) open() (list []GapNote) {
 	for _, r := range h.runs {
 		if !h.covered(r) {
-			list = append(list, GapNote{FromSeq: r[0], ToSeq: r[1], Count: r[1] - r[0] + 1, Cause: causeCrash})
+			list = append(list, GapNote{FromSeq: r.from, ToSeq: r.to, Count: r.count, Cause: causeCrash})
 		}
 	}
 	return list

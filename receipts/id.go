@@ -1,7 +1,6 @@
 package receipts
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -93,15 +92,28 @@ func parseID(t []byte) (ID, error) {
 	if len(t) != 36 || t[8] != '-' || t[13] != '-' || t[18] != '-' || t[23] != '-' {
 		return ID{}, errID
 	}
-	for _, c := range t {
-		if c >= 'A' && c <= 'F' { // one form only, so that bytes compare
+	at := 0
+	for i := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			at++
+		}
+		hi, lo := hexValue[t[at]], hexValue[t[at+1]] // lower case only, so that bytes compare
+		if hi|lo > 0xf {
 			return ID{}, errID
 		}
-	}
-	for _, p := range [5][3]int{{0, 8, 0}, {9, 13, 4}, {14, 18, 6}, {19, 23, 8}, {24, 36, 10}} {
-		if _, err := hex.Decode(id[p[2]:], t[p[0]:p[1]]); err != nil {
-			return ID{}, errID
-		}
+		id[i] = hi<<4 | lo
+		at += 2
 	}
 	return id, nil
 }
+
+// hexValue is the value of a hexadecimal digit, 0xff of anything else.
+var hexValue = func() (t [256]byte) {
+	for i := range t {
+		t[i] = 0xff
+	}
+	for i, c := range []byte(hexDigits) {
+		t[c] = byte(i)
+	}
+	return
+}()

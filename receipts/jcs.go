@@ -40,7 +40,15 @@ var plain = func() (t [256]bool) {
 	return
 }()
 
+// isPlain looks at eight bytes at a time.
 func isPlain(s string) bool {
+	for ; len(s) >= 8; s = s[8:] {
+		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		if special(x) {
+			return false
+		}
+	}
 	for i := 0; i < len(s); i++ {
 		if !plain[s[i]] {
 			return false
@@ -49,15 +57,21 @@ func isPlain(s string) bool {
 	return true
 }
 
-// appendString writes s in quotes. Bytes that are not UTF-8 become U+FFFD, one
+// special reports whether one of eight bytes is a control character, a quote,
+// a backslash or not ASCII. Each term leaves the top bit of such a byte set: a
+// byte minus 0x20, or minus 1 once what is looked for was made zero, borrows.
+// A borrow may reach the byte above it too, but only from a byte that is
+// special itself.
+func special(x uint64) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, slash := x^ones*'"', x^ones*'\\'
+	return (x|(x-ones*0x20)&^x|(quote-ones)&^quote|(slash-ones)&^slash)&tops != 0
+}
+
+// appendString writes s and the closing quote. Bytes that are not UTF-8 become U+FFFD, one
 // each. At most limit bytes stand between the quotes; cut reports that s did
 // not fit, and a rune is never cut in half.
 func appendString(b []byte, s string, limit int) (out []byte, cut bool) {
-	b = append(b, '"')
-	if len(s) <= limit && isPlain(s) {
-		b = append(b, s...)
-		return append(b, '"'), false
-	}
 	end := len(b) + limit
 	var buf [utf8.UTFMax + 2]byte
 	for i := 0; i < len(s); {
@@ -109,17 +123,24 @@ func fits(s string, limit int) bool {
 	return !cut
 }
 
-// isCode reports whether s is a word of a vocabulary and not a sentence: ASCII
-// letters, digits and a few marks, no space.
+// code marks the bytes of a word: ASCII letters, digits and a few marks.
+var code = func() (t [256]bool) {
+	for c := range 256 {
+		t[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	}
+	for _, c := range "_.:/-@+" {
+		t[c] = true
+	}
+	return
+}()
+
+// isCode reports whether s is a word of a vocabulary and not a sentence.
 func isCode(s string) bool {
 	if len(s) > capCode {
 		return false
 	}
 	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		case c == '_', c == '.', c == ':', c == '/', c == '-', c == '@', c == '+':
-		default:
+		if !code[s[i]] {
 			return false
 		}
 	}

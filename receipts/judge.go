@@ -42,6 +42,11 @@ type judge struct {
 	broken    bool // the walk stopped at damage below limit
 	holes     holes
 	mono      int64
+	lastKind  Kind
+	bootEpoch int64
+	prunedRun int64 // pruned receipts since the last whole one
+	keyNotes  []segmentKey
+	retention retention
 	objectN   int
 	lastUS    int64
 	sealedUS  int64
@@ -124,91 +129,24 @@ func (j *judge) readHeads() {
 	}
 }
 
-// walk reads the receipts in order, once.
-func (j *judge) walk(ctx context.Context) error {
-	j.compare() // heads of the empty log
-	files, err := listWAL(j.dir)
-	if err != nil {
-		return err
+// take judges the next receipt.
+func (j *judge) take(index int64, f *fact) {
+	switch {
+	case f.pruned:
+		j.prunedRun++
+		j.out.Pruned++
+		j.retention.pruned(index)
+	case f.err != nil:
+		j.sequence.fail("malformed", "receipt %d: %v", index, f.err)
+	default:
+		j.follow(index, &f.look)
+		j.lastUS = f.look.timeUS
 	}
-	for _, f := range files {
-		if f.first != j.tree.n {
-			j.gone(f.first)
-			return nil
-		}
-		end, err := f.scan(func(index, _ int64, receipt []byte) error {
-			if index&0xfff == 0 {
-				if j.opt.Progress != nil {
-					j.opt.Progress(index)
-				}
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-			}
-			j.take(index, receipt)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if end.torn > 0 && end.next < j.limit {
-			j.broken = true
-			j.root.fail("edited", "receipt %d in %s: %v", end.next, filepath.Base(f.path), end.err)
-			return nil
-		}
-	}
-	return nil
-}
-
-// gone notes that receipts are missing before the one at next.
-func (j *judge) gone(next int64) {
-	j.broken = true
-	if j.tree.n < j.limit {
-		j.coverage.fail("missing", "receipts %d to %d are not there", j.tree.n, next-1)
-	}
-}
-
-// take judges one receipt.
-func (j *judge) take(index int64, receipt []byte) {
-	if index > j.limit {
-		j.out.Unsealed++
-		return
-	}
-	g, err := glance(receipt)
-	if index == j.limit {
-		j.firstOpen = g.timeUS
-		j.out.Unsealed++
-		return
-	}
-	if err == nil && j.opt.Deep {
-		err = j.deep(receipt)
-	}
-	if err != nil {
-		j.sequence.fail("malformed", "receipt %d: %v", index, err)
-	} else {
-		j.follow(index, &g)
-	}
-	var h [32]byte
-	h, j.leaf = leafHash(j.leaf, receipt)
-	j.tree.add(h)
-	j.lastUS = g.timeUS
-	j.compare()
-}
-
-// deep reads every field and encodes the receipt again.
-func (j *judge) deep(receipt []byte) error {
-	r, err := Decode(receipt)
-	if err != nil {
-		return err
-	}
-	if len(r.Unknown) > 0 {
+	if f.newer {
 		j.out.Newer++
-		return nil
 	}
-	if !bytes.Equal(r.AppendJSON(nil), receipt) {
-		return errors.New("encoding it again gives other bytes")
-	}
-	return nil
+	j.tree.add(f.leaf)
+	j.compare()
 }
 
 // follow checks what receipts say about each other.
@@ -218,23 +156,36 @@ func (j *judge) follow(index int64, g *look) {
 		j.sequence.fail("foreign", "receipt %d is of log %q", index, g.log)
 	case index == 0 && (g.kind != KindBoot || g.seq != 1):
 		j.sequence.fail("missing", "the log does not begin with a boot receipt of number 1")
-	case !j.holes.see(g):
+	case !j.holes.see(g, j.prunedRun):
 		j.sequence.fail("order", "receipt %d has number %d after %d", index, g.seq, j.holes.last)
 	case g.kind != KindBoot && g.monoUS < j.mono:
 		j.sequence.fail("order", "receipt %d is older than the one before it in the same process", index)
 	}
-	j.mono = g.monoUS
+	j.mono, j.prunedRun, j.lastKind = g.monoUS, 0, g.kind
+	if g.boot != nil {
+		j.bootEpoch = g.boot.Epoch
+	}
 	if g.key != nil {
-		if v, err := note.NewVerifier(g.key.VKey); err != nil {
-			j.signature.fail("malformed", "receipt %d announces no usable key: %v", index, err)
-		} else {
-			j.keys = append(j.keys, keyEpoch{index + 1, v})
-		}
+		j.announced(index, g.key)
+	}
+	if g.retention != nil {
+		j.retention.allow(index, g.retention)
 	}
 	if len(g.object) > 0 {
 		j.object(index, string(g.object))
 	}
 	j.machine.see(j.n, index, g)
+}
+
+// announced notes the key that signs after the head which covers this receipt.
+func (j *judge) announced(index int64, n *KeyNote) {
+	v, err := note.NewVerifier(n.VKey)
+	if err != nil || n.Epoch != int64(len(j.keyNotes))+2 {
+		j.signature.fail("malformed", "receipt %d announces no usable key: %v", index, err)
+		return
+	}
+	j.keyNotes = append(j.keyNotes, segmentKey{index, n.Epoch, n.VKey})
+	j.keys = append(j.keys, keyEpoch{index + 1, v})
 }
 
 // object checks that a stored object is what a receipt vouches for.
@@ -346,6 +297,9 @@ func (j *judge) judgeCoverage() {
 	}
 	if j.tree.n < j.limit && !j.broken {
 		j.coverage.fail("truncated", "a signed head knows %d receipts, the log ends after %d", j.limit, j.tree.n)
+	}
+	if !j.broken {
+		j.retention.judge(&j.coverage)
 	}
 	if len(j.holes.runs) > 0 || len(j.holes.claims) > 0 {
 		j.sequence.fail("missing", "receipts submitted as numbers %v are missing and no gap receipt counts them", j.holes.runs)

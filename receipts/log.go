@@ -37,20 +37,27 @@ type Log struct {
 	wake   chan struct{} // capacity 1: there is work
 	ctl    chan control
 	done   chan struct{} // the writer has ended
-	index  *walIndex     // what the write-ahead files hold, for Get
 
-	mu       sync.Mutex
-	ring     []slot // the filled part of it is ring[:n]
-	n        int
-	urgent   bool // somebody waits
-	closing  bool
-	seq      int64 // last number given
-	lastMono int64
-	gaps     gapCounter
-	space    chan struct{} // closed when the ring was drained; nil when nobody waits
-	degraded error
-	stats    Stats
-	closeErr error
+	sealable chan struct{} // capacity 1: the keeper should look
+	chores   chan chore
+	stop     chan struct{} // the keeper should end
+	kept     chan struct{} // the keeper has ended
+
+	store *store // where everything lies
+
+	mu        sync.Mutex
+	ring      []slot // the filled part of it is ring[:n]
+	n         int
+	urgent    bool // somebody waits
+	closing   bool
+	seq       int64 // last number given
+	lastMono  int64
+	gaps      gapCounter
+	space     chan struct{} // closed when the ring was drained; nil when nobody waits
+	degraded  error
+	stats     Stats
+	fileFirst int64 // first index of the current write-ahead file
+	closeErr  error
 }
 
 type slot struct {
@@ -108,11 +115,9 @@ func (l *Log) Submit(r *Receipt) (Ref, error) {
 // await it beside another commit.
 func (l *Log) Begin(ctx context.Context, r *Receipt) (*Pending, error) {
 	p := &Pending{done: make(chan struct{}), Ref: Ref{Index: -1}}
-	ref, err := l.put(ctx, r, p)
-	if err != nil {
+	if _, err := l.put(ctx, r, p); err != nil {
 		return nil, err
 	}
-	_ = ref
 	return p, nil
 }
 

@@ -51,17 +51,20 @@ func open(dir string, o Options) (l *Log, err error) {
 			lock.Close()
 		}
 	}()
+	removeTemp(dir)
 	about, err := about(dir, &o)
 	if err != nil {
 		return nil, err
 	}
 	l = &Log{dir: dir, origin: about.Origin, opt: o, lock: lock, boot: o.Now(), wake: make(chan struct{}, 1),
-		ctl: make(chan control), done: make(chan struct{}), index: new(walIndex), ring: make([]slot, o.Depth)}
+		ctl: make(chan control), done: make(chan struct{}), store: &store{dir: dir}, ring: make([]slot, o.Depth),
+		sealable: make(chan struct{}, 1), chores: make(chan chore), stop: make(chan struct{}), kept: make(chan struct{})}
 	w := &writer{l: l, spare: make([]slot, o.Depth)}
 	if err := w.recover(); err != nil {
 		return nil, err
 	}
 	go w.run()
+	go l.keeper()
 	return l, nil
 }
 
@@ -211,31 +214,45 @@ func (w *writer) openHeads() (Checkpoint, error) {
 	return head, nil
 }
 
-// tail is what the recovery learns from the write-ahead files.
+// tail is what the recovery learns from the files.
 type tail struct {
 	seq   int64
 	holes holes
-	kind  Kind // of the last receipt
+	kind  Kind         // of the last receipt
+	keys  []segmentKey // key receipts so far
 }
 
-// replay feeds the write-ahead files to the tree and compares it with the head.
+// replay feeds the block roots of segments and the write-ahead files to the
+// tree and compares it with the head.
 func (w *writer) replay(head Checkpoint, note *BootNote) (tail, error) {
 	var t tail
 	files, err := listWAL(w.l.dir)
 	if err != nil {
 		return t, err
 	}
-	for i, f := range files {
-		if f.first != w.tree.n {
+	if err := w.replaySegments(&t, head, note); err != nil {
+		return t, err
+	}
+	for _, f := range files {
+		if f.until >= 0 && f.until <= w.tree.n {
+			continue // sealed; the keeper removes it
+		}
+		if f.first > w.tree.n {
 			return t, fmt.Errorf("%w: receipts %d to %d are missing", ErrDamaged, w.tree.n, f.first-1)
 		}
 		end, err := f.scan(func(index, off int64, receipt []byte) error {
+			if index < w.tree.n {
+				return nil
+			}
 			return w.take(&t, note, f.first, index, off, receipt, head)
 		})
 		if err != nil {
 			return t, err
 		}
-		if i < len(files)-1 {
+		if f.until >= 0 {
+			if end.next < f.until {
+				return t, fmt.Errorf("%w: receipt %d: %w", ErrDamaged, end.next, end.err)
+			}
 			continue // the next file says where this one ends
 		}
 		if end.torn > 0 {
@@ -255,25 +272,58 @@ func (w *writer) replay(head Checkpoint, note *BootNote) (tail, error) {
 	return t, nil
 }
 
+// replaySegments takes the block roots as they are: Verify reads what is in
+// the blocks. The work grows with the number of blocks, not of receipts.
+func (w *writer) replaySegments(t *tail, head Checkpoint, note *BootNote) error {
+	if err := w.l.store.loadSegments(); err != nil {
+		return fmt.Errorf("%w: %w; verify it, and move it aside", ErrDamaged, err)
+	}
+	for _, s := range w.l.store.segs {
+		for i := range s.blocks {
+			w.tree.addPerfect(blockLevel, s.blocks[i].root)
+			if err := w.compare(head); err != nil {
+				return err
+			}
+		}
+		t.seq, note.Epoch = s.about.LastSeq, s.about.BootEpoch+1
+		t.keys = append(t.keys, s.about.Keys...)
+		if err := t.kind.UnmarshalText([]byte(s.about.LastKind)); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrDamaged, filepath.Base(s.path), err)
+		}
+	}
+	if w.tree.n > 0 {
+		t.holes = holes{started: true, last: t.seq}
+	}
+	return nil
+}
+
+// compare checks the root when the tree has the size of the head.
+func (w *writer) compare(head Checkpoint) error {
+	if w.tree.n == head.Size && w.tree.root() != head.Root {
+		return fmt.Errorf("%w: the receipts do not give the root of the checkpoint of %d; verify it, and move it aside", ErrDamaged, head.Size)
+	}
+	return nil
+}
+
 // take adds one recovered receipt.
 func (w *writer) take(t *tail, note *BootNote, file, index, off int64, receipt []byte, head Checkpoint) error {
 	g, err := glance(receipt)
 	if err != nil {
 		return fmt.Errorf("%w: receipt %d: %w", ErrDamaged, index, err)
 	}
-	t.holes.see(&g)
+	t.holes.see(&g, 0)
+	if g.key != nil {
+		t.keys = append(t.keys, segmentKey{index, g.key.Epoch, g.key.VKey})
+	}
 	t.seq, t.kind = max(t.seq, g.seq), g.kind
 	if g.boot != nil {
 		note.Epoch = g.boot.Epoch + 1
 	}
-	w.l.index.add(file, index, off, g.id.Millis(), g.timeUS)
+	w.l.store.add(file, index, off, g.id.Millis(), g.timeUS)
 	var h [32]byte
 	h, w.leaf = leafHash(w.leaf, receipt)
 	w.tree.add(h)
-	if w.tree.n == head.Size && w.tree.root() != head.Root {
-		return fmt.Errorf("%w: the receipts do not give the root of the checkpoint of %d; verify it, and move it aside", ErrDamaged, head.Size)
-	}
-	return nil
+	return w.compare(head)
 }
 
 // reopen goes on in the last write-ahead file, without its torn end.

@@ -19,7 +19,8 @@ import (
 type Reader struct {
 	dir    string
 	origin string
-	index  *walIndex
+	store  *store
+	filter map[*segment][]byte // filters of segments that were asked for
 }
 
 // An Entry is one receipt and its place.
@@ -27,7 +28,7 @@ type Entry struct {
 	Log     string // origin of its log
 	Index   int64  // position in the log
 	Receipt Receipt
-	Raw     []byte // its canonical bytes: the leaf of the tree
+	Raw     []byte // its canonical bytes: the leaf of the tree; nil when retention took them away
 }
 
 // A Query selects receipts; zero fields select all.
@@ -42,6 +43,7 @@ type Query struct {
 	Scope     string
 	Tenant    string
 	TraceID   string
+	Parent    ID   // what answers this receipt
 	Newest    bool // newest first
 	Limit     int  // 0 is no limit
 }
@@ -52,43 +54,53 @@ func OpenReader(dir string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{dir: dir, origin: about.Origin, index: new(walIndex)}
 	for try := 0; ; try++ {
-		err := r.load()
+		x, err := loadStore(dir)
 		if errors.Is(err, fs.ErrNotExist) && try < 5 {
 			continue // a file was sealed meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read receipts %s: %w", dir, err)
 		}
-		return r, nil
+		return newReader(about.Origin, x), nil
 	}
 }
 
-func (r *Reader) load() error {
-	r.index = new(walIndex)
-	files, err := listWAL(r.dir)
+func newReader(origin string, x *store) *Reader {
+	return &Reader{dir: x.dir, origin: origin, store: x, filter: map[*segment][]byte{}}
+}
+
+func loadStore(dir string) (*store, error) {
+	x := &store{dir: dir}
+	files, err := listWAL(dir) // before the segments: a file is sealed first and removed then
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if err := x.loadSegments(); err != nil {
+		return nil, err
+	}
+	sealed := x.sealed()
 	for _, f := range files {
+		if f.until >= 0 && f.until <= sealed {
+			continue
+		}
 		_, err := f.scan(func(index, off int64, receipt []byte) error {
 			g, err := glance(receipt)
 			if err != nil {
 				return fmt.Errorf("receipt %d: %w", index, err)
 			}
-			r.index.add(f.first, index, off, g.id.Millis(), g.timeUS)
+			x.add(f.first, index, off, g.id.Millis(), g.timeUS)
 			return nil
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return x, nil
 }
 
 // Reader reads what this log has written to its files so far.
-func (l *Log) Reader() *Reader { return &Reader{dir: l.dir, origin: l.origin, index: l.index} }
+func (l *Log) Reader() *Reader { return newReader(l.origin, l.store) }
 
 // Get finds a receipt by its id, also one that was submitted a moment ago.
 func (l *Log) Get(ctx context.Context, id ID) (Entry, error) {
@@ -112,9 +124,9 @@ func (r *Reader) Dir() string { return r.dir }
 
 // Size is the number of receipts found.
 func (r *Reader) Size() int64 {
-	r.index.mu.RLock()
-	defer r.index.mu.RUnlock()
-	return r.index.size
+	r.store.mu.RLock()
+	defer r.store.mu.RUnlock()
+	return r.store.size
 }
 
 // Head is the newest checkpoint in the folder; its signature is not judged.
@@ -128,26 +140,43 @@ func (r *Reader) Head() (Checkpoint, error) {
 
 // At returns the receipt at a position.
 func (r *Reader) At(index int64) (Entry, error) {
-	m, ok := r.index.at(index)
-	if ok {
-		list, err := r.run(m, func(i int64, _ []byte) bool { return i == index })
+	for try := 0; ; try++ {
+		s, ok := r.store.at(index)
+		if !ok {
+			break
+		}
+		list, err := r.run(s, func(i int64, _ []byte) bool { return i == index })
+		if errors.Is(err, fs.ErrNotExist) && try < 5 {
+			continue // sealed meanwhile: it lies elsewhere now
+		}
 		if err != nil || len(list) > 0 {
 			return first(list), err
 		}
+		break
 	}
 	return Entry{}, fmt.Errorf("receipt %d of %s: %w", index, r.origin, ErrNotFound)
 }
 
 // Get finds a receipt by its id.
 func (r *Reader) Get(id ID) (Entry, error) {
+	for try := 0; ; try++ {
+		e, err := r.get(id)
+		if errors.Is(err, fs.ErrNotExist) && try < 5 {
+			continue // sealed meanwhile: it lies elsewhere now
+		}
+		return e, err
+	}
+}
+
+func (r *Reader) get(id ID) (Entry, error) {
 	want := append(id.append([]byte(`"id":"`)), '"')
-	for _, m := range r.index.withID(id.Millis()) {
-		list, err := r.run(m, func(_ int64, b []byte) bool { return bytes.Contains(b, want) })
+	for _, s := range r.store.withID(id.Millis()) {
+		list, err := r.run(s, func(_ int64, b []byte) bool { return bytes.Contains(b, want) })
 		if err != nil {
 			return Entry{}, err
 		}
 		for _, e := range list {
-			if e.Receipt.ID == id { // and not a parent, or text that looks like one
+			if e.Receipt.ID == id { // and not text that looks like one
 				return e, nil
 			}
 		}
@@ -164,46 +193,39 @@ func first(list []Entry) Entry {
 
 var errEnough = errors.New("enough")
 
-// run reads the receipts of one mark that keep wants.
-func (r *Reader) run(m mark, keep func(index int64, b []byte) bool) (list []Entry, err error) {
-	end := m.first + markEvery
-	if next, ok := r.index.after(m); ok {
-		end = next
-	}
-	w := walFile{path: filepath.Join(r.dir, dirWAL, walName(m.file)), first: m.file, until: -1}
-	_, err = w.scanFrom(m.first, m.off, func(index, _ int64, b []byte) error {
-		if index >= end {
-			return errEnough
-		}
-		if !keep(index, b) {
+// run reads those receipts of a span that keep wants.
+func (r *Reader) run(s span, keep func(index int64, b []byte) bool) (list []Entry, err error) {
+	err = r.store.read(s, func(index int64, rec record) error {
+		if rec.body == nil || !keep(index, rec.body) {
 			return nil
 		}
-		raw := bytes.Clone(b)
-		rec, err := Decode(raw)
+		raw := bytes.Clone(rec.body)
+		v, err := Decode(raw)
 		if err != nil {
 			return fmt.Errorf("receipt %d of %s: %w", index, r.origin, err)
 		}
-		list = append(list, Entry{Log: r.origin, Index: index, Receipt: rec, Raw: raw})
+		list = append(list, Entry{Log: r.origin, Index: index, Receipt: v, Raw: raw})
 		return nil
 	})
-	if err == errEnough {
-		err = nil
-	}
 	return list, err
 }
 
 // All goes through the receipts that q selects.
 func (r *Reader) All(q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		n := 0
-		for _, m := range r.index.between(q) {
-			list, err := r.run(m, func(index int64, _ []byte) bool { return index >= q.From })
+		n, wants := 0, q.wants()
+		for _, s := range r.store.between(&q) {
+			may, err := r.mayHold(s, wants)
+			if err == nil && !may {
+				continue
+			}
+			var list []Entry
+			if err == nil {
+				list, err = r.spanOf(s, &q)
+			}
 			if err != nil {
 				yield(Entry{}, err)
 				return
-			}
-			if q.Newest {
-				slices.Reverse(list)
 			}
 			for _, e := range list {
 				if !q.matches(&e.Receipt) {
@@ -220,13 +242,53 @@ func (r *Reader) All(q Query) iter.Seq2[Entry, error] {
 	}
 }
 
+// spanOf reads a span in the order of the query. A write-ahead file that was
+// sealed since the query began is read from its segment.
+func (r *Reader) spanOf(s span, q *Query) ([]Entry, error) {
+	keep := func(index int64, _ []byte) bool { return index >= q.From && index >= s.first && index < s.end }
+	list, err := r.run(s, keep)
+	if errors.Is(err, fs.ErrNotExist) && s.seg == nil {
+		list, err = nil, nil
+		for at := s.first; at < s.end && err == nil; {
+			part, ok := r.store.at(at)
+			if !ok {
+				break
+			}
+			var more []Entry
+			more, err = r.run(part, keep)
+			list, at = append(list, more...), part.end
+		}
+	}
+	if q.Newest {
+		slices.Reverse(list)
+	}
+	return list, err
+}
+
+// mayHold asks the block's filter. Write-ahead files have none.
+func (r *Reader) mayHold(s span, wants []want) (bool, error) {
+	if s.seg == nil || len(wants) == 0 {
+		return true, nil
+	}
+	f, ok := r.filter[s.seg]
+	if !ok {
+		var err error
+		if _, f, err = readSegment(s.seg.path); err != nil {
+			return false, err
+		}
+		clear(r.filter) // spans come in the order of segments: one is enough
+		r.filter[s.seg] = f
+	}
+	return (*filter)(f[s.block*filterSize:]).mayHold(wants), nil
+}
+
 func (q *Query) matches(r *Receipt) bool {
 	is := func(want, have string) bool { return want == "" || want == have }
 	return (q.Since.IsZero() || r.TimeUS >= q.Since.UnixMicro()) &&
 		(q.Until.IsZero() || r.TimeUS < q.Until.UnixMicro()) &&
 		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Kind)) &&
 		is(q.RequestID, r.RequestID) && is(q.RunID, r.RunID) && is(q.Breaker, r.Breaker) &&
-		is(q.Scope, r.Scope) && is(q.Tenant, r.Tenant) && is(q.TraceID, r.TraceID)
+		is(q.Scope, r.Scope) && (q.Parent.IsZero() || q.Parent == r.Parent) && is(q.Tenant, r.Tenant) && is(q.TraceID, r.TraceID)
 }
 
 // OpenReaders reads every log under root.

@@ -122,6 +122,8 @@ type Receipt struct {
 	Rollup *RollupNote
 	Key    *KeyNote
 
+	Retention *RetentionNote // of erasure receipts
+
 	// Unknown holds the names of fields that a decoder met and does not know: a
 	// newer writer added them. They are inside the hashed bytes.
 	Unknown []string
@@ -232,6 +234,16 @@ type RollupRow struct {
 	Decision taxonomy.Decision
 	Outcome  Opt[taxonomy.Outcome]
 	N        int64
+}
+
+// A RetentionNote says that the bodies of old receipts were replaced by their
+// leaf hashes. It is in the log before they are.
+type RetentionNote struct {
+	FromIndex int64 // the first that may be affected
+	ToIndex   int64 // one past the last
+	Count     int64 // how many are
+	BeforeUS  int64 // they are older than this
+	Classes   []Delivery
 }
 
 // A KeyNote announces the key that signs after the next checkpoint.

@@ -184,7 +184,7 @@ func (w *writer) append(batch []slot) {
 		if w.hook != nil {
 			w.hook(h)
 		}
-		w.l.index.add(w.first, w.tree.n, w.size+int64(start-w.wrote), s.r.ID.Millis(), s.r.TimeUS)
+		w.l.store.add(w.first, w.tree.n, w.size+int64(start-w.wrote), s.r.ID.Millis(), s.r.TimeUS)
 		if s.p != nil {
 			s.p.Ref.Index = w.tree.n
 			w.wait = append(w.wait, s.p)
@@ -224,6 +224,10 @@ func (w *writer) publish() {
 	s := &w.l.stats
 	s.Size, s.Synced, s.Sealed = w.tree.n, w.synced, w.last.Size
 	s.UnsyncedBytes, s.LastCheckpoint = int64(len(w.buf)), w.lastAt
+	closed := min(w.first, w.last.Size)
+	if w.l.fileFirst = w.first; closed-w.l.store.sealed() >= blockSize {
+		w.l.maySeal()
+	}
 }
 
 // write hands the rest of buf to the file.
@@ -318,7 +322,7 @@ func (w *writer) heal(now time.Time) bool {
 		w.report(fmt.Errorf("heal receipts: %w", err))
 		return false
 	}
-	w.l.index.rewritten(w.synced, w.buf)
+	w.l.store.rewritten(w.synced, w.buf)
 	w.settle()
 	w.bad, w.retryAt = nil, time.Time{}
 	w.headAt = now.Add(w.l.opt.CheckpointWithin)
@@ -364,6 +368,8 @@ func (w *writer) rotate() error {
 func (w *writer) shutdown(bad bool) error {
 	l := w.l
 	defer l.lock.Close()
+	close(l.stop)
+	<-l.kept
 	if bad {
 		l.mu.Lock()
 		n := l.n + len(w.wait)

@@ -1,0 +1,295 @@
+package receipts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// walk reads the receipts in order, once: the segments, then what is not
+// sealed yet.
+func (j *judge) walk(ctx context.Context) error {
+	files, err := listWAL(j.dir) // first: a file is sealed, and only then removed
+	if err != nil {
+		return err
+	}
+	j.compare() // heads of the empty log
+	paths, err := listSegments(j.dir)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := j.walkSegment(ctx, path); err != nil || j.broken {
+			return err
+		}
+	}
+	for _, f := range files {
+		if f.until >= 0 && f.until <= j.next() {
+			continue // sealed
+		}
+		if err := j.walkFile(ctx, f); err != nil || j.broken {
+			return err
+		}
+	}
+	return nil
+}
+
+// next is the index of the receipt that should come next.
+func (j *judge) next() int64 { return j.tree.n + j.out.Unsealed }
+
+func (j *judge) walkFile(ctx context.Context, f walFile) error {
+	if f.first > j.next() {
+		j.gone(f.first)
+		return nil
+	}
+	end, err := f.scan(func(index, _ int64, receipt []byte) error {
+		if index < j.next() {
+			return nil
+		}
+		if err := j.tick(ctx, index); err != nil {
+			return err
+		}
+		j.takeFrame(index, receipt)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case end.torn > 0 && end.next < j.limit:
+		j.broken = true
+		j.root.fail("edited", "receipt %d in %s: %v", end.next, filepath.Base(f.path), end.err)
+	case f.until > end.next:
+		j.gone(f.until)
+	}
+	return nil
+}
+
+// tick reports progress and notices that the caller gave up.
+func (j *judge) tick(ctx context.Context, index int64) error {
+	if index&0xfff != 0 {
+		return nil
+	}
+	if j.opt.Progress != nil {
+		j.opt.Progress(index)
+	}
+	return ctx.Err()
+}
+
+// gone notes that receipts are missing before the one at next.
+func (j *judge) gone(next int64) {
+	j.broken = true
+	if j.next() < j.limit {
+		j.coverage.fail("missing", "receipts %d to %d are not there", j.next(), next-1)
+	}
+}
+
+// takeFrame judges one receipt of a write-ahead file.
+func (j *judge) takeFrame(index int64, receipt []byte) {
+	if index > j.limit {
+		j.out.Unsealed++
+		return
+	}
+	var f fact
+	f.read(j, receipt)
+	if index == j.limit {
+		j.firstOpen = f.look.timeUS
+		j.out.Unsealed++
+		return
+	}
+	f.leaf, j.leaf = leafHash(j.leaf, receipt)
+	j.take(index, &f)
+}
+
+// fact is what was read of one receipt.
+type fact struct {
+	leaf   tlog.Hash
+	look   look
+	pruned bool // only the leaf hash is kept
+	newer  bool // has fields this version does not know
+	err    error
+}
+
+func (f *fact) read(j *judge, receipt []byte) {
+	f.look, f.err = glance(receipt)
+	if f.err == nil && j.opt.Deep {
+		f.newer, f.err = deep(receipt)
+	}
+}
+
+// deep reads every field and encodes the receipt again.
+func deep(receipt []byte) (newer bool, err error) {
+	r, err := Decode(receipt)
+	if err != nil || len(r.Unknown) > 0 {
+		return err == nil, err
+	}
+	if !bytes.Equal(r.AppendJSON(nil), receipt) {
+		return false, errors.New("encoding it again gives other bytes")
+	}
+	return false, nil
+}
+
+// blockFacts is what a worker read of one block.
+type blockFacts struct {
+	facts   [blockSize]fact
+	n       int
+	err     error // damage
+	in, out []byte
+	leaf    []byte
+}
+
+var blockPool = sync.Pool{New: func() any { return new(blockFacts) }}
+
+// walkSegment reads the blocks of a segment with all processors, and judges
+// them in order.
+func (j *judge) walkSegment(ctx context.Context, path string) error {
+	s, filters, err := readSegment(path)
+	if errors.Is(err, errSegment) {
+		j.spoil(err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s.first() != j.next() {
+		j.gone(s.first())
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan chan *blockFacts, runtime.GOMAXPROCS(0))
+	go func() {
+		defer close(results)
+		for i := range s.blocks {
+			c := make(chan *blockFacts, 1)
+			select {
+			case results <- c:
+			case <-ctx.Done():
+				return
+			}
+			go func() { c <- j.readBlock(f, s, filters, i) }()
+		}
+	}()
+	for c := range results {
+		b := <-c
+		if b.err != nil && !errors.Is(b.err, errSegment) {
+			err = b.err
+		}
+		if err != nil || j.broken {
+			cancel()
+			continue // let the workers end before the file is closed
+		}
+		if b.err != nil {
+			j.spoil(fmt.Errorf("%s: %w", filepath.Base(path), b.err))
+		} else if err = j.tick(ctx, j.tree.n&^0xfff); err == nil {
+			j.takeBlock(b)
+		}
+		blockPool.Put(b)
+	}
+	if err == nil && !j.broken && s.end() <= j.limit {
+		j.checkAbout(s)
+	}
+	return err
+}
+
+// spoil notes damage to a segment. Segments are made of receipts under a head
+// only, so it is never what a crash leaves.
+func (j *judge) spoil(err error) {
+	j.broken = true
+	j.root.fail("edited", "receipts from %d on: %v", j.next(), err)
+}
+
+// readBlock is a worker's part: everything that does not depend on what came
+// before.
+func (j *judge) readBlock(f *os.File, s *segment, filters []byte, i int) *blockFacts {
+	b := blockPool.Get().(*blockFacts)
+	b.n, b.err = 0, nil
+	var records []byte
+	b.in, records, b.err = s.readBlock(f, i, b.in, b.out)
+	if b.err != nil {
+		return b
+	}
+	b.out = records
+	sum := blockMeta{minID: math.MaxInt64, maxID: math.MinInt64, minUS: math.MaxInt64, maxUS: math.MinInt64}
+	var tree frontier
+	var filt filter
+	for len(records) > 0 && b.n < blockSize {
+		var r record
+		if r, records, b.err = nextRecord(records); b.err != nil {
+			return b
+		}
+		p := &b.facts[b.n]
+		*p = fact{leaf: r.leaf, pruned: r.body == nil}
+		if r.body == nil {
+			sum.pruned++
+		} else {
+			p.read(j, r.body)
+			p.leaf, b.leaf = leafHash(b.leaf, r.body)
+			sum.minID, sum.maxID = min(sum.minID, p.look.id.Millis()), max(sum.maxID, p.look.id.Millis())
+			sum.minUS, sum.maxUS = min(sum.minUS, p.look.timeUS), max(sum.maxUS, p.look.timeUS)
+			if j.opt.Deep {
+				_ = filt.addAll(r.body)
+			}
+		}
+		tree.add(p.leaf)
+		b.n++
+	}
+	m := &s.blocks[i]
+	switch {
+	case len(records) > 0 || b.n != blockSize:
+		b.err = damaged("its block %d does not hold %d receipts", i, blockSize)
+	case tree.root() != m.root || sum.pruned != m.pruned:
+		b.err = damaged("its block %d is not what its index says", i)
+	case sum.minID < m.minID || sum.maxID > m.maxID || sum.minUS < m.minUS || sum.maxUS > m.maxUS:
+		b.err = damaged("the times of block %d in its index are wrong", i)
+	case m.pruned == 0 && (sum.minID != m.minID || sum.maxID != m.maxID || sum.minUS != m.minUS || sum.maxUS != m.maxUS):
+		b.err = damaged("the times of block %d in its index are wrong", i)
+	case j.opt.Deep && filt != filter(filters[i*filterSize:][:filterSize]):
+		b.err = damaged("the filter of block %d hides receipts", i)
+	}
+	return b
+}
+
+func (j *judge) takeBlock(b *blockFacts) {
+	for k := range b.n {
+		if f := &b.facts[k]; j.tree.n < j.limit {
+			j.take(j.tree.n, f)
+		} else { // sealed after the heads were read
+			if j.out.Unsealed == 0 {
+				j.firstOpen = f.look.timeUS
+			}
+			j.out.Unsealed++
+		}
+	}
+}
+
+// checkAbout compares what a segment tells the next writer with its receipts.
+func (j *judge) checkAbout(s *segment) {
+	a := &s.about
+	var keys []segmentKey
+	for _, k := range j.keyNotes {
+		if k.Index >= s.first() {
+			keys = append(keys, k)
+		}
+	}
+	same := len(keys) == len(a.Keys)
+	for i := 0; same && i < len(keys); i++ {
+		same = keys[i] == a.Keys[i]
+	}
+	if !same || j.prunedRun == 0 && (a.LastSeq != j.holes.last || a.LastKind != j.lastKind.String()) || a.BootEpoch != j.bootEpoch {
+		j.root.fail("edited", "%s says other things about itself than its receipts", filepath.Base(s.path))
+	}
+}
