@@ -9,6 +9,7 @@ import (
 	"github.com/alibaba/sentinel-golang/core/base"
 	sentinelbreaker "github.com/alibaba/sentinel-golang/core/circuitbreaker"
 	"github.com/alibaba/sentinel-golang/core/stat"
+	"github.com/alibaba/sentinel-golang/logging"
 	"github.com/cep21/circuit/v4"
 	"github.com/cep21/circuit/v4/closers/hystrix"
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
@@ -70,7 +71,8 @@ func cep21Loop(open bool) contender {
 		ConfigureOpener: hystrix.ConfigureOpener{RequestVolumeThreshold: 20, ErrorThresholdPercentage: 50},
 		ConfigureCloser: hystrix.ConfigureCloser{SleepWindow: time.Hour},
 	}
-	m := circuit.Manager{DefaultCircuitProperties: []circuit.CommandPropertiesConstructor{f.Configure}}
+	m := circuit.Manager{DefaultCircuitProperties: []circuit.CommandPropertiesConstructor{f.Configure,
+		func(string) circuit.Config { return circuit.Config{Execution: circuit.ExecutionConfig{Timeout: -1}} }}}
 	c := m.MustCreateCircuit("one")
 	ctx := context.Background()
 	if open {
@@ -86,6 +88,7 @@ func cep21Loop(open bool) contender {
 
 // sentinelLoop runs a chain of the breaker's slots alone.
 func sentinelLoop(name string, open bool) contender {
+	logging.ResetGlobalLoggerLevel(logging.ErrorLevel)
 	if _, err := sentinelbreaker.LoadRulesOfResource(name, []*sentinelbreaker.Rule{{Resource: name, Strategy: sentinelbreaker.ErrorRatio,
 		RetryTimeoutMs: 3_600_000, MinRequestAmount: 20, StatIntervalMs: 10_000, StatSlidingWindowBucketCount: 10, Threshold: 0.5}}); err != nil {
 		panic(err)
