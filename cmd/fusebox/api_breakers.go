@@ -43,11 +43,7 @@ func (s *server) breakers(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, *badRequest(err))
 		return
 	}
-	writeAnswer(w, http.StatusOK, struct {
-		V        int                    `json:"v"`
-		Policy   taxonomy.PolicyVersion `json:"policy"`
-		Breakers []circuitDoc           `json:"breakers"`
-	}{1, s.engine.Version(), visible(callerOf(r), s.circuits(layer, q.Get("scope")))})
+	writeAnswer(w, http.StatusOK, breakersDoc{1, string(s.engine.Version()), visible(callerOf(r), s.circuits(layer, q.Get("scope")))})
 }
 
 func layerNamed(name string) (string, error) {

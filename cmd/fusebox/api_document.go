@@ -32,9 +32,7 @@ func (p *problem) Error() string {
 }
 
 func writeProblem(w http.ResponseWriter, status int, p problem) {
-	writeAnswer(w, status, struct {
-		Error problem `json:"error"`
-	}{p})
+	writeAnswer(w, status, errorDoc{p})
 }
 
 func writeAnswer(w http.ResponseWriter, status int, v any) {

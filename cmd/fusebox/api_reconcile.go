@@ -151,10 +151,7 @@ func (s *server) intents(w http.ResponseWriter, r *http.Request) {
 		}
 		list = append(list, describeIntent(in))
 	}
-	writeAnswer(w, http.StatusOK, struct {
-		V       int         `json:"v"`
-		Intents []intentDoc `json:"intents"`
-	}{1, list})
+	writeAnswer(w, http.StatusOK, intentsDoc{1, list})
 }
 
 const mostIntents = 1000

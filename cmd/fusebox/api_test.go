@@ -38,7 +38,7 @@ func inProcess(t *testing.T, change func(*startOptions)) *running {
 // R-ADM-5: one permit sends one operation once, and only with its own token.
 func TestPermitIsSingleUseAndBound(t *testing.T) {
 	r := inProcess(t, nil)
-	base := "http://" + r.agent
+	base := r.agent
 	id, token := admitted(t, base, mailOperation)
 	other, otherToken := admitted(t, base, strings.Replace(mailOperation, `"a-1"`, `"a-2"`, 1))
 	dispatch := func(id, body string) (int, string) {
@@ -73,7 +73,7 @@ func TestPermitIsSingleUseAndBound(t *testing.T) {
 // write cannot be made a read after the fact.
 func TestRecordCannotChangeTheOperation(t *testing.T) {
 	r := inProcess(t, nil)
-	base := "http://" + r.agent
+	base := r.agent
 	id, token := admitted(t, base, mailOperation)
 	ask(t, "POST", base+"/v1/permits/"+id+"/dispatch", fmt.Sprintf(`{"token":%q}`, token))
 	_, a := ask(t, "POST", base+"/v1/record", fmt.Sprintf(
@@ -87,7 +87,7 @@ func TestRecordCannotChangeTheOperation(t *testing.T) {
 // observation does not change what was recorded.
 func TestRecordIsIdempotent(t *testing.T) {
 	r := inProcess(t, nil)
-	base := "http://" + r.agent
+	base := r.agent
 	id, token := admitted(t, base, mailOperation)
 	if status, _ := ask(t, "POST", base+"/v1/permits/"+id+"/dispatch", fmt.Sprintf(`{"token":%q}`, token)); status != 204 {
 		t.Fatalf("dispatch: status %d", status)
@@ -115,7 +115,7 @@ func TestRecordIsIdempotent(t *testing.T) {
 // UNKNOWN, and says so: nothing durable vouches for it.
 func TestUndeclaredDispatchIsUnknown(t *testing.T) {
 	r := inProcess(t, nil)
-	base := "http://" + r.agent
+	base := r.agent
 	id, token := admitted(t, base, mailOperation)
 	_, a := ask(t, "POST", base+"/v1/record", fmt.Sprintf(
 		`{"permit":%q,"token":%q,"observation":{"transport":{"dispatched":"yes"},"response":{"status":200,"headers":{},"body":"{}"},"elapsed_ms":1}}`, id, token))
@@ -127,7 +127,7 @@ func TestUndeclaredDispatchIsUnknown(t *testing.T) {
 // R-ADM-5: a permit ends by itself, and dispatching it then is refused.
 func TestPermitExpires(t *testing.T) {
 	r := inProcess(t, func(o *startOptions) { o.PermitTTL = 50 * time.Millisecond })
-	base := "http://" + r.agent
+	base := r.agent
 	_, a := ask(t, "POST", base+"/v1/admit", `{"v":1,"operation":`+mailOperation+`}`)
 	ends, err := time.Parse(time.RFC3339Nano, text(a, "permit", "expires_at"))
 	if err != nil {
@@ -146,7 +146,7 @@ func TestPermitExpires(t *testing.T) {
 // A shadow admit decides and gives nothing: no permit, no intent.
 func TestShadowAdmitGivesNothing(t *testing.T) {
 	r := inProcess(t, nil)
-	base := "http://" + r.agent
+	base := r.agent
 	status, a := ask(t, "POST", base+"/v1/admit", `{"v":1,"shadow":true,"operation":`+mailOperation+`}`)
 	if status != 200 || text(a, "decision") != "allow" || at(a, "permit") != nil || at(a, "shadow") != true {
 		t.Errorf("status %d, %v", status, a)
@@ -160,7 +160,7 @@ func TestShadowAdmitGivesNothing(t *testing.T) {
 // needs: why, under which policy, what next, and where the evidence is.
 func TestDenialIsAnAnswer(t *testing.T) {
 	r := inProcess(t, nil)
-	base := "http://" + r.agent
+	base := r.agent
 	status, a := ask(t, "POST", base+"/v1/admit", `{"v":1,"operation":{"kind":"tool","tool":"bank","action":"transfer","action_class":"payment","effect":"non_repeatable","amount":6000000,"agent":"a-1"}}`)
 	if status != 200 || text(a, "decision") != "reject" || text(a, "rejection", "layer") != "authority" || text(a, "rejection", "next") != "stop" {
 		t.Errorf("status %d, %v", status, a)
@@ -173,17 +173,17 @@ func TestDenialIsAnAnswer(t *testing.T) {
 // What the operator plane shows follows what happened, and changes nothing.
 func TestOperatorPlane(t *testing.T) {
 	r := inProcess(t, nil)
-	base := "http://" + r.agent
+	base := r.agent
 	id, token := admitted(t, base, mailOperation)
 	ask(t, "POST", base+"/v1/permits/"+id+"/dispatch", fmt.Sprintf(`{"token":%q}`, token))
 	ask(t, "POST", base+"/v1/record", fmt.Sprintf(`{"permit":%q,"token":%q,%s}`, id, token, timedOut))
-	page := get(t, "http://"+r.operator+"/", nil)
+	page := get(t, r.operator+"/", nil)
 	for _, want := range []string{"ambiguity:mail/send/acme", id, "1 write is UNKNOWN", string(r.client.Version()), "observed only"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the status page does not show %q", want)
 		}
 	}
-	metrics := get(t, "http://"+r.operator+"/metrics", nil)
+	metrics := get(t, r.operator+"/metrics", nil)
 	for _, want := range []string{
 		"fusebox_unknown_pending{layer=\"tool\"} 1", "fusebox_outcomes_total{error_class=\"ambiguous_write\"", "fusebox_policy_info{policy=",
 		"fusebox_receipts_written_total{class=\"ledger\"}", "fusebox_breaker_transitions_total{breaker=\"ambiguity\",from=\"CLOSED\"",
@@ -197,11 +197,11 @@ func TestOperatorPlane(t *testing.T) {
 			t.Errorf("/metrics tells %q: a tenant, an agent or an id is a label", secret)
 		}
 	}
-	if status, a := ask(t, "GET", "http://"+r.operator+"/healthz", ""); status != 200 || at(a, "ok") != true {
+	if status, a := ask(t, "GET", r.operator+"/healthz", ""); status != 200 || at(a, "ok") != true {
 		t.Errorf("/healthz: status %d, %v", status, a)
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.operator+"/status.json", nil)
+		req, err := http.NewRequestWithContext(t.Context(), method, r.operator+"/status.json", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestOperatorPlane(t *testing.T) {
 // The page runs nothing, cannot be framed and is not stored.
 func TestPageHeaders(t *testing.T) {
 	r := inProcess(t, nil)
-	resp, err := http.Get("http://" + r.operator + "/")
+	resp, err := http.Get(r.operator + "/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestTenantsAreApart(t *testing.T) {
 		}
 		o.Config.Operators = []sdk.Operator{{Name: "ann", Token: sdk.HashToken("token-ann")}}
 	})
-	base := "http://" + r.agent
+	base := r.agent
 	as := func(token, method, path, body string) (int, map[string]any) {
 		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
 		if err != nil {
@@ -302,7 +302,7 @@ func TestTenantsAreApart(t *testing.T) {
 	}
 	// The operator plane has its own tokens.
 	for token, want := range map[string]int{"": 401, "token-one": 401, "token-ann": 200} {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.operator+"/status.json", nil)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", r.operator+"/status.json", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func TestTenantsAreApart(t *testing.T) {
 			t.Errorf("operator plane with %q: status %d, want %d", token, status, want)
 		}
 	}
-	if status, _ := ask(t, "GET", "http://"+r.operator+"/healthz", ""); status != 200 {
+	if status, _ := ask(t, "GET", r.operator+"/healthz", ""); status != 200 {
 		t.Errorf("/healthz needs a token: status %d", status)
 	}
 }
@@ -320,7 +320,7 @@ func TestTenantsAreApart(t *testing.T) {
 func TestBodyLimits(t *testing.T) {
 	r := inProcess(t, nil)
 	big := `{"v":1,"operation":{"name":"` + strings.Repeat("x", maxAdmitBody) + `"}}`
-	if status, a := ask(t, "POST", "http://"+r.agent+"/v1/admit", big); status != http.StatusRequestEntityTooLarge {
+	if status, a := ask(t, "POST", r.agent+"/v1/admit", big); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("status %d, %v", status, a)
 	}
 }

@@ -14,8 +14,8 @@ import (
 func (r *running) banner(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "fusebox %s\n\n", version)
-	fmt.Fprintf(&b, "agent plane      http://%s\n", r.agent)
-	fmt.Fprintf(&b, "operator plane   http://%s\n", r.operator)
+	fmt.Fprintf(&b, "agent plane      %s\n", r.agent)
+	fmt.Fprintf(&b, "operator plane   %s\n", r.operator)
 	fmt.Fprintf(&b, "data             %s\n", r.client.Config().Data)
 	fmt.Fprintf(&b, "policy           %s\n", r.client.Engine().Version())
 	enforced, observed := r.modes()
@@ -23,10 +23,10 @@ func (r *running) banner(w io.Writer) error {
 	fmt.Fprintf(&b, "observed only    %s\n", observed)
 	fmt.Fprintf(&b, "checkpoint       %s\n                 in %s\n", r.checkpointLine(), r.trusted())
 	fmt.Fprintf(&b, "\nPoint an agent at it:\n")
-	fmt.Fprintf(&b, "  export OPENAI_BASE_URL=http://%s/openai/v1\n", r.agent)
-	fmt.Fprintf(&b, "  export ANTHROPIC_BASE_URL=http://%s/anthropic\n", r.agent)
+	fmt.Fprintf(&b, "  export OPENAI_BASE_URL=%s/openai/v1\n", r.agent)
+	fmt.Fprintf(&b, "  export ANTHROPIC_BASE_URL=%s/anthropic\n", r.agent)
 	fmt.Fprintf(&b, "or ask before a tool call:\n")
-	fmt.Fprintf(&b, "  curl -s http://%s/v1/admit -d '{\"v\":1,\"operation\":{\"kind\":\"tool\",\"tool\":\"search\",\"action\":\"query\",\"effect\":\"read_only\"}}'\n", r.agent)
+	fmt.Fprintf(&b, "  curl -s %s/v1/admit -d '{\"v\":1,\"operation\":{\"kind\":\"tool\",\"tool\":\"search\",\"action\":\"query\",\"effect\":\"read_only\"}}'\n", r.agent)
 	fmt.Fprintf(&b, "\nCtrl-C stops it; kill -HUP reads the policy again.\n")
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -58,7 +58,7 @@ func serverOf(cmd *cobra.Command, dir string) (*serverClient, error) {
 	if err := json.Unmarshal(b, &a); err != nil || a.Agent == "" {
 		return nil, nil
 	}
-	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(a.Agent, "http://"), time.Second)
+	conn, err := net.DialTimeout("tcp", a.Agent[strings.Index(a.Agent, "://")+len("://"):], time.Second)
 	if err != nil { // the file is left from a server that was killed
 		return nil, nil
 	}

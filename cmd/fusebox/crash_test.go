@@ -153,7 +153,7 @@ func TestReload(t *testing.T) {
 	r := inProcess(t, func(o *startOptions) { watch := false; o.Config.Policies.Path, o.Config.Policies.Watch = dir, &watch })
 	night := `{"operation":` + mailOperation + `}`
 	first := r.client.Version()
-	if _, a := ask(t, "POST", "http://"+r.agent+"/v1/admit", night); text(a, "decision") != "allow" {
+	if _, a := ask(t, "POST", r.agent+"/v1/admit", night); text(a, "decision") != "allow" {
 		t.Fatalf("before: %v", a)
 	}
 	rule := "package fusebox.authority.rules.night\n\ndeny contains \"no_mail\" if input.operation.action_class == \"mail.send\"\n"
@@ -170,7 +170,7 @@ func TestReload(t *testing.T) {
 	if err := r.client.Reload(t.Context()); err != nil || r.client.Version() == first {
 		t.Errorf("an edited policy: %v, in force is %s", err, r.client.Version())
 	}
-	if _, a := ask(t, "POST", "http://"+r.agent+"/v1/admit", night); text(a, "decision") != "reject" || !strings.Contains(fmt.Sprint(a), "no_mail") {
+	if _, a := ask(t, "POST", r.agent+"/v1/admit", night); text(a, "decision") != "reject" || !strings.Contains(fmt.Sprint(a), "no_mail") {
 		t.Errorf("after: %v", a)
 	}
 }

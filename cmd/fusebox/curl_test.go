@@ -7,56 +7,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
-	"testing"
 )
-
-// TestReadmeSequence runs the commands of the README as they are printed,
-// against a real server: admit, dispatch, record, reconcile. Only the address
-// is another one. Where curl is not installed, a stand-in with the same flags
-// makes the same requests.
-func TestReadmeSequence(t *testing.T) {
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip("sh is not installed: the commands of the README cannot be run")
-	}
-	readme := mustRead(t, "../../README.md")
-	script := block(t, readme, "sequence") + block(t, readme, "reconcile") + "\ncurl -s http://127.0.0.1:4141/v1/intents?state=ALL\n"
-	if n := strings.Count(script, "http://127.0.0.1:4141/v1/"); n < 5 {
-		t.Fatalf("the README's sequence makes %d requests", n)
-	}
-	p := serve(t, t.TempDir())
-	script = strings.ReplaceAll(script, "http://127.0.0.1:4141", p.agent)
-	cmd := exec.Command(sh, "-eu")
-	cmd.Dir = t.TempDir()
-	cmd.Stdin = strings.NewReader(script)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("the README's sequence fails: %v\n%s\n%s", err, out, errs.String())
-	}
-	for _, want := range []string{
-		`"decision":"allow"`, "\n204\n", `"outcome":"UNKNOWN"`, `"class":"ambiguous_write"`,
-		`"next":{"action":"reconcile"`, `"retry":{"allowed":false`, `"state":"SETTLED"`, `"outcome":"SUCCEEDED"`,
-	} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the README's sequence does not print %s:\n%s", want, out)
-		}
-	}
-}
-
-// block is the shell code between two markers of a page.
-func block(t *testing.T, page, name string) string {
-	t.Helper()
-	re := regexp.MustCompile("(?s)<!-- " + name + ": begin -->\n```sh\n(.*?)```\n<!-- " + name + ": end -->")
-	m := re.FindStringSubmatch(page)
-	if m == nil {
-		t.Fatalf("README.md has no block %q", name)
-	}
-	return m[1]
-}
 
 // curl runs the real one, or makes the request by itself. It knows the flags
 // that the README uses: -s, -d DATA, -o FILE and -w FORMAT.

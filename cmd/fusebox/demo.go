@@ -140,7 +140,7 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	client := &http.Client{}
-	api := "http://" + d.srv.agent
+	api := d.srv.agent
 	d.api = newServerClient(api)
 	d.agent = &agent{http: client, baseURL: api + "/anthropic", remote: d.wild.url, api: api, run: "demo-run", pause: 20 * time.Millisecond}
 	d.plain = &agent{http: client, baseURL: d.bare.url, remote: d.bare.url, pause: 20 * time.Millisecond}

@@ -11,11 +11,12 @@ import (
 // Exit statuses. They mean the same in every command.
 const (
 	exitOK       = 0
-	exitFailed   = 1 // the answer is no: tampered receipts, bad lines, a policy that does not pass
-	exitUsage    = 2 // the command line, or an input, cannot be read
-	exitUnproven = 3 // nothing wrong was found, and not everything could be proven
-	exitSetup    = 4 // configuration, policy or data directory cannot be used
-	exitBusy     = 5 // the address or the data directory is in use
+	exitFailed   = 1   // the answer is no: tampered receipts, bad lines, a policy that does not pass
+	exitUsage    = 2   // the command line, or an input, cannot be read
+	exitUnproven = 3   // nothing wrong was found, and not everything could be proven
+	exitSetup    = 4   // configuration, policy or data directory cannot be used
+	exitBusy     = 5   // the address or the data directory is in use
+	exitStopped  = 130 // interrupted before it was done, as shells say it
 )
 
 const exitHelp = `Exit status: 0 success; 1 the check failed; 2 the command line or an input
@@ -57,7 +58,7 @@ func statusOf(err error) int {
 		return e.status
 	}
 	if errors.Is(err, context.Canceled) {
-		return exitOK // stopped by the user, in order
+		return exitStopped
 	}
 	return exitFailed
 }

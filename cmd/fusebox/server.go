@@ -33,16 +33,16 @@ type server struct {
 // reverse proxy for everything else.
 func (s *server) agentPlane() http.Handler {
 	api := http.NewServeMux()
-	api.HandleFunc("POST /v1/admit", s.admit)
-	api.HandleFunc("POST /v1/permits/{id}/dispatch", s.dispatch)
-	api.HandleFunc("POST /v1/record", s.record)
-	api.HandleFunc("POST /v1/reconcile", s.reconcile)
-	api.HandleFunc("GET /v1/breakers", s.breakers)
-	api.HandleFunc("GET /v1/intents", s.intents)
-	api.HandleFunc("GET /v1/receipts/{id}", s.receipt)
+	for _, e := range s.endpoints() {
+		api.HandleFunc(e.method+" "+e.path, e.handle)
+		api.HandleFunc(e.path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", e.method)
+			writeProblem(w, http.StatusMethodNotAllowed, problem{Code: "method_not_allowed", Message: e.path + " takes " + e.method})
+		})
+	}
 	api.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, problem{Code: "not_found",
-			Message: "the decision API has no " + r.Method + " " + printable(r.URL.Path) + "; fusebox serve --help lists it"})
+			Message: "the decision API has no " + printable(r.URL.Path) + "; fusebox serve --help lists it"})
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", deadlines(identified(s.callers, api)))

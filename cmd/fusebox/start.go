@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +37,7 @@ type startOptions struct {
 type running struct {
 	server   *server
 	client   *sdk.Client
-	agent    string // address of the agent plane
+	agent    string // base URL of the agent plane
 	operator string
 	planes   []*http.Server
 	drain    time.Duration
@@ -47,11 +49,19 @@ type running struct {
 // engine.
 func start(ctx context.Context, o startOptions) (r *running, err error) {
 	r = &running{drain: cmp.Or(o.Drain, 10*time.Second), failed: make(chan error, 2)}
+	if o.Config.Trace.Endpoint != "" {
+		return nil, withStatus(exitSetup, errors.New("trace.endpoint: this build sends no spans; remove it from the configuration"))
+	}
 	listeners, err := listenBoth(o.Config.Listen)
 	if err != nil {
 		return nil, err
 	}
-	r.agent, r.operator = listeners[0].Addr().String(), listeners[1].Addr().String()
+	scheme := "http://"
+	if o.Config.Listen.TLSCert != "" {
+		scheme = "https://"
+	}
+	r.agent, r.operator = scheme+listeners[0].Addr().String(), scheme+listeners[1].Addr().String()
+	warnOpen(o, listeners)
 	if err := r.open(ctx, o); err != nil {
 		if r.client != nil {
 			err = errors.Join(err, r.client.Close(context.WithoutCancel(ctx)))
@@ -61,6 +71,23 @@ func start(ctx context.Context, o startOptions) (r *running, err error) {
 	r.serve(listeners[0], r.server.agentPlane())
 	r.serve(listeners[1], r.server.operatorPlane())
 	return r, nil
+}
+
+// warnOpen says when a plane can be reached from other machines and asks nobody
+// who they are.
+func warnOpen(o startOptions, listeners [2]net.Listener) {
+	for i, l := range listeners {
+		at, ok := l.Addr().(*net.TCPAddr)
+		if !ok || at.IP.IsLoopback() {
+			continue
+		}
+		switch {
+		case i == 0 && len(o.Config.Clients) == 0:
+			o.Logger.Warn("the agent plane is open to every machine that reaches it; add [[client]] entries, or listen on 127.0.0.1", slog.String("address", at.String()))
+		case i == 1 && len(o.Config.Operators) == 0:
+			o.Logger.Warn("the operator plane is open to every machine that reaches it; add [[operator]] entries, or listen on 127.0.0.1", slog.String("address", at.String()))
+		}
+	}
 }
 
 // open builds the engine and the planes' handler.
@@ -143,7 +170,35 @@ func listenBoth(l sdk.Listen) ([2]net.Listener, error) {
 		}
 		out[i] = ln
 	}
-	return out, nil
+	if l.TLSCert == "" {
+		return out, nil
+	}
+	config, err := tlsConfig(l)
+	if err != nil {
+		return out, withStatus(exitSetup, errors.Join(err, out[0].Close(), out[1].Close()))
+	}
+	return [2]net.Listener{tls.NewListener(out[0], config), tls.NewListener(out[1], config)}, nil
+}
+
+// tlsConfig reads the certificate, and with a client CA demands one of callers.
+func tlsConfig(l sdk.Listen) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(l.TLSCert, l.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("listen.tls_cert, listen.tls_key: %w", err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	if l.ClientCA != "" {
+		pem, err := os.ReadFile(l.ClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("listen.client_ca: %w", err)
+		}
+		c.ClientCAs = x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("listen.client_ca: %s holds no certificate in PEM", l.ClientCA)
+		}
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return c, nil
 }
 
 func (r *running) serve(l net.Listener, h http.Handler) {
@@ -158,7 +213,7 @@ func (r *running) serve(l net.Listener, h http.Handler) {
 
 // announce writes the addresses where the other commands look for them.
 func (r *running) announce() error {
-	b, err := json.Marshal(addresses{Agent: "http://" + r.agent, Operator: "http://" + r.operator, PID: os.Getpid()})
+	b, err := json.Marshal(addresses{Agent: r.agent, Operator: r.operator, PID: os.Getpid()})
 	if err != nil {
 		return err
 	}
