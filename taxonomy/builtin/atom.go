@@ -113,7 +113,7 @@ func (t *Table) names(seen *atoms) []string {
 			out = append(out, "mark "+markNames[m])
 		}
 	}
-	for s, x := range map[slot]*index{slotText: &t.text, slotError: &t.error, slotResult: &t.result, slotPage: &t.page} {
+	for s, x := range map[slot]*index{slotText: &t.text, slotError: &t.error, slotResult: &t.result, slotPage: &t.page, slotAnswer: &t.answer} {
 		for v, a := range x.phrase {
 			if seen.has(a) {
 				out = append(out, slotNames[s]+" "+v)

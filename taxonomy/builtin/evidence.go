@@ -52,7 +52,11 @@ type evidence struct {
 	names      [4]string // names of the tools called
 	calls      int
 
-	wantsJSON  bool   // the answer has to be JSON
+	wantsJSON  bool  // the answer has to be JSON
+	score      int64 // an evaluator's, in thousandths
+	least      int64 // and what it had to reach
+	scored     bool
+	limited    bool
 	knownTools string // a JSON list, or ""
 
 	streamOpen bool // an event stream without its terminal event so far
@@ -235,6 +239,9 @@ func (e *evidence) settle() {
 // identity they are data, such as the state of a job.
 func (e *evidence) plainErrors() {
 	text := e.tail[0] != ""
+	if text && e.tops > 0 && e.status == 0 && !e.thing && !e.has(markSMTP) && !e.has(markExec) {
+		e.mark(markErrorAnswer) // a client library's error, where the protocol has no status
+	}
 	if text && !e.thing && (e.statusSays == "error" || e.statusSays == "fail" || e.coded && e.topInner != 0) {
 		e.mark(markErrorAnswer)
 	}

@@ -31,7 +31,7 @@ type Detector struct {
 	Successes int               // equal succeeding calls whose result is not known to differ; 4, or 3 where the result is known to be the same
 	Errors    int               // calls of one tool with other arguments and the same error; 4
 	Cycles    int               // rounds of a cycle of 2 to 4 calls; 3
-	Stale     int               // calls without new evidence; 10
+	Stale     int               // calls without new evidence; 6
 	Insistent int               // equal failing calls although other things moved on in between; 6
 	Exempt    func(string) bool // tools that may repeat themselves
 }
@@ -74,7 +74,7 @@ func (d Detector) defaults() Detector {
 	for _, v := range []struct {
 		at   *int
 		best int
-	}{{&d.Failures, 3}, {&d.Successes, 4}, {&d.Errors, 4}, {&d.Cycles, 3}, {&d.Stale, 10}, {&d.Insistent, 6}} {
+	}{{&d.Failures, 3}, {&d.Successes, 4}, {&d.Errors, 4}, {&d.Cycles, 3}, {&d.Stale, 6}, {&d.Insistent, 6}} {
 		switch {
 		case *v.at < 0:
 			*v.at = 1 << 20
@@ -125,13 +125,14 @@ func (a *step) equal(b *step) bool {
 
 // markFresh marks steps that brought something new and returns the place of
 // the last of them in the history. A call that was never made before is new,
-// whatever came of it; so is a known call with another result.
+// whatever came of it, unless its tool is known to have given that very result
+// before; so is a known call with another result.
 func markFresh(steps []step) int {
 	last := -1
 	for i := range steps {
 		steps[i].fresh = true
 		for j := range i {
-			if steps[j].equal(&steps[i]) || !steps[i].args && steps[j].tool == steps[i].tool && steps[j].error == steps[i].error {
+			if steps[j].equal(&steps[i]) || steps[i].result != 0 && steps[j].tool == steps[i].tool && steps[j].result == steps[i].result || !steps[i].args && steps[j].tool == steps[i].tool && steps[j].error == steps[i].error {
 				steps[i].fresh = false
 				break
 			}

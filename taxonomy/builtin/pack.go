@@ -235,7 +235,7 @@ func checkValue(s slot, v string) error {
 		if v != "write" {
 			return e.UnmarshalText([]byte(v))
 		}
-	case slotText, slotError, slotResult, slotPage:
+	case slotText, slotError, slotResult, slotPage, slotAnswer:
 		if len(phrase(v)) == 0 {
 			return fmt.Errorf("%q has no word", v)
 		}

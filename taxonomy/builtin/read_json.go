@@ -122,10 +122,14 @@ func (r *bodyReader) rootMember(key string, depth int) {
 			r.eventType(v)
 			r.topCode(v)
 		}
-	case "code", "error_code", "errorCode", "Code", "reason", "name", "errno", "status_code", "statusCode", "errcode", "errorType", "error_type":
+	case "code", "error_code", "errorCode", "Code", "reason", "name", "errno", "status_code", "statusCode", "errcode", "errorType", "error_type", "codeName":
 		v := r.token()
 		r.topCode(v)
 		r.topStatus(key, v)
+		if key == "errno" && v != "" && v != "0" {
+			e.mark(markSQL)
+			e.mark(markErrorAnswer)
+		}
 	case "__type", "sqlstate", "SQLSTATE":
 		v := r.str()
 		e.mark(markErrorAnswer)

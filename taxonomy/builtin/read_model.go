@@ -119,7 +119,7 @@ func (r *bodyReader) modelText() {
 		return
 	}
 	raw, escaped := r.RawText()
-	if raw == "" {
+	if blank(raw) {
 		return
 	}
 	e := r.e
@@ -131,6 +131,21 @@ func (r *bodyReader) modelText() {
 	}
 	e.hasContent = true
 	e.mark(markStreamOutput)
+}
+
+// blank reports whether a text as it stands in JSON has nothing but white
+// space.
+func blank(raw string) bool {
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case c == ' ':
+		case c == '\\' && i+1 < len(raw) && (raw[i+1] == 'n' || raw[i+1] == 't' || raw[i+1] == 'r'):
+			i++
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 func (r *bodyReader) called() {
@@ -255,6 +270,9 @@ func (e *evidence) judgeContent() {
 	if e.has(markStream) {
 		return // its text came in pieces
 	}
+	if e.content != "" && len(e.content) <= shortAnswer && !e.called {
+		e.wording(&e.table.answer, e.content, readRaw)
+	}
 	for i := range min(e.calls, len(e.args)) {
 		if e.args[i] != "" && !e.wellFormed(e.args[i], e.argsKind[i]) {
 			e.mark(markToolArgsNotJSON)
@@ -267,6 +285,9 @@ func (e *evidence) judgeContent() {
 		e.mark(markContentNotJSON)
 	}
 }
+
+// shortAnswer is how long an answer may be to be read as a stock phrase.
+const shortAnswer = 300
 
 // wellFormed reports whether a text inside JSON is JSON itself.
 func (e *evidence) wellFormed(raw string, escaped bool) bool {

@@ -53,13 +53,21 @@ func (e *evidence) readLocal(facts taxonomy.Raw) {
 	r.members(func(key string) {
 		switch key {
 		case "checks":
-			r.elements(func() { r.check() })
-		case "errors":
+			r.checks()
+		case "failed_checks":
+			if r.Kind() == jsonscan.Array && r.elements(func() { r.failedCheck(r.token()) }) > 0 {
+				e.mark(markCheckFailed)
+			}
+		case "errors", "schema_errors", "validation_errors":
 			if r.elements(r.Skip) > 0 {
 				e.mark(markSchemaErrors)
 			}
-		case "evaluator":
+		case "evaluator", "evaluation", "judge", "verdict", "passed", "accepted", "evaluator_verdict":
 			r.evaluator()
+		case "score":
+			e.score, e.scored = r.measure()
+		case "threshold", "min_score":
+			e.least, e.limited = r.measure()
 		case "citations_unsupported", "unsupported_citations":
 			if r.Kind() == jsonscan.Array && r.elements(r.Skip) > 0 {
 				e.mark(markCheckFailed)
@@ -86,7 +94,20 @@ func (e *evidence) readLocal(facts taxonomy.Raw) {
 			r.localScalar(key)
 		}
 	})
+	e.judgeScore()
 	e.steps += r.Steps()
+}
+
+// measure reads a number that is not negative, in thousandths.
+func (r *bodyReader) measure() (v int64, known bool) {
+	t := r.token()
+	return number(t, 1000), t != ""
+}
+
+func (e *evidence) judgeScore() {
+	if e.scored && e.limited && e.score < e.least {
+		e.mark(markEvaluatorRejected)
+	}
 }
 
 func (r *bodyReader) localScalar(key string) {
@@ -125,6 +146,9 @@ func (r *bodyReader) localScalar(key string) {
 	e.wantsJSON = e.wantsJSON || key == "schema_valid"
 	if key == "schema_valid" && v == "false" {
 		e.mark(markSchemaInvalid)
+	}
+	if v == "false" && hasFold(key, "citation") {
+		r.failedCheck(key)
 	}
 	if key == "repaired" && v == "true" {
 		e.mark(markRepaired)
@@ -165,6 +189,19 @@ func (e *evidence) oom(key, v string) {
 	}
 }
 
+// checks reads a list of {"name": …, "pass": …}, or an object of booleans.
+func (r *bodyReader) checks() {
+	if r.Kind() != jsonscan.Object {
+		r.elements(r.check)
+		return
+	}
+	r.members(func(name string) {
+		if v, present := r.truth(); present && !v {
+			r.failedCheck(name)
+		}
+	})
+}
+
 // check reads {"name": …, "pass": false}.
 func (r *bodyReader) check() {
 	name, failed := "", false
@@ -179,9 +216,13 @@ func (r *bodyReader) check() {
 			r.Skip()
 		}
 	})
-	if !failed {
-		return
+	if failed {
+		r.failedCheck(name)
 	}
+}
+
+func (r *bodyReader) failedCheck(name string) {
+	name = name[:min(len(name), maxValue)]
 	r.e.mark(markCheckFailed)
 	if hasFold(name, "citation") || hasFold(name, "source") || hasFold(name, "grounded") {
 		r.e.mark(markCitationFailed)
@@ -206,6 +247,10 @@ func (r *bodyReader) evaluator() {
 			switch key {
 			case "verdict", "result", "decision", "pass", "passed", "accepted", "label":
 				r.evaluator()
+			case "score":
+				r.e.score, r.e.scored = r.measure()
+			case "threshold", "min_score":
+				r.e.least, r.e.limited = r.measure()
 			default:
 				r.Skip()
 			}

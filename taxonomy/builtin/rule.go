@@ -43,12 +43,13 @@ const (
 	slotEnhanced
 	slotResult // a short tool result that is not marked as an error
 	slotPage   // title and heading of a page that is not marked as one
+	slotAnswer // a model's short answer
 	slots
 )
 
 // slotNames are the keys of the rule files.
 var slotNames = [slots]string{"kind", "provider", "name", "effect", "sent", "status", "code", "text", "error-kind",
-	"error", "finish", "mark", "local", "exit", "smtp", "enhanced", "result", "page"}
+	"error", "finish", "mark", "local", "exit", "smtp", "enhanced", "result", "page", "answer"}
 
 // A condition holds when any of its values was seen, or, negated, when none
 // was.

@@ -28,6 +28,7 @@ type Table struct {
 	error  index // wordings of transport errors
 	result index // wordings of short tool results
 	page   index // wordings of titles and headings
+	answer index // wordings of short answers
 	next   atom
 	digest string
 	loops  Detector        // thresholds; the zero value is the defaults
@@ -193,7 +194,7 @@ func (t *Table) compile() error {
 // pivot is the condition of a rule that is least often met: without it the
 // rule is not even looked at.
 func pivot(r *rule) *condition {
-	rank := [slots]int{slotCode: 9, slotLocal: 9, slotText: 8, slotError: 8, slotResult: 8, slotPage: 8, slotExit: 7, slotSMTP: 7, slotEnhanced: 7,
+	rank := [slots]int{slotCode: 9, slotLocal: 9, slotText: 8, slotError: 8, slotResult: 8, slotPage: 8, slotAnswer: 8, slotExit: 7, slotSMTP: 7, slotEnhanced: 7,
 		slotFinish: 7, slotErrorKind: 6, slotMark: 5, slotStatus: 4, slotProvider: 3, slotName: 2}
 	var best *condition
 	for i := range r.when {
@@ -222,6 +223,8 @@ func (t *Table) atomOf(s slot, v string) atom {
 		return t.phraseAtom(&t.result, v)
 	case slotPage:
 		return t.phraseAtom(&t.page, v)
+	case slotAnswer:
+		return t.phraseAtom(&t.answer, v)
 	case slotMark:
 		m := slices.Index(markNames[:], v)
 		if t.marks[m] == 0 {
