@@ -32,6 +32,45 @@ type stream struct {
 	rest   []byte // the beginning of the next event
 	sent   int64  // content bytes the caller has taken
 	err    error  // what comes after ready
+
+	begun chan struct{} // closed when begin has seen enough; nil after
+}
+
+// maxHeld bounds how much of a stream is held back while it begins.
+const maxHeld = 256 << 10
+
+// begin reads until the first content, the end, or too much without either. It
+// returns false when that takes longer than wait: then the caller gets what
+// comes as it comes.
+func (s *stream) begin(wait time.Duration) bool {
+	s.begun = make(chan struct{})
+	go func() {
+		defer close(s.begun)
+		var head []byte
+		for s.err == nil && !s.events.content && len(head) < maxHeld {
+			s.ready = nil
+			s.fill()
+			head = append(head, s.ready...)
+		}
+		s.ready = head
+	}()
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-s.begun:
+		s.begun = nil
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// catchUp waits for a begin that goes on.
+func (s *stream) catchUp() {
+	if s.begun != nil {
+		<-s.begun
+		s.begun = nil
+	}
 }
 
 // maxRest bounds how much of an unfinished event is held back; a larger event
@@ -43,6 +82,7 @@ func newStream(x *exchange, body io.Reader) *stream {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
+	s.catchUp()
 	for len(s.ready) == 0 {
 		if s.err != nil {
 			return 0, s.err
@@ -124,6 +164,10 @@ func (s *stream) observe(err error) taxonomy.Observation {
 
 // Close ends the call. A caller that closes before the last event went away.
 func (s *stream) Close() error {
+	if s.begun != nil {
+		s.x.cancel(errCaller)
+		s.catchUp()
+	}
 	if s.err == nil {
 		s.x.used(s.events.usage)
 		if !s.events.terminal {

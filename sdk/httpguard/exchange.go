@@ -27,6 +27,7 @@ type call struct {
 	patience time.Duration
 	headers  time.Duration // longest wait for the answer's headers
 	idle     time.Duration // longest silence inside an answer
+	wait     time.Duration // how long a stream's beginning may be held back for something to stand in; 0 is not at all
 	kept     int64         // most of an answer that is held
 	profile  Profile
 	ended    func(taxonomy.Outcome) // told once, when it is known how the attempt ended; may be nil
@@ -78,26 +79,63 @@ type exchange struct {
 	err     error // of the settlement: evidence or state that did not become durable
 }
 
-// send carries one attempt through the whole path. The response may be the
-// remote's or a synthetic one; the error is a *CallError.
-func send(e *engine.Engine, base http.RoundTripper, req *http.Request, c call) (*http.Response, error) {
+// A reply is what came of one attempt.
+type reply struct {
+	resp *http.Response // the remote's or a synthetic one; nil with err
+	err  error          // a *CallError
+	// ended is how the attempt ended, where it did before any content could
+	// reach the caller and without success: then something may stand in.
+	ended *engine.Result
+}
+
+// send carries one attempt through the whole path.
+func send(e *engine.Engine, base http.RoundTripper, req *http.Request, c call) reply {
 	ctx := req.Context()
+	if no := spend(ctx, req, c); no != nil {
+		closeBody(req)
+		c.end(taxonomy.FailedBeforeSend)
+		return *no
+	}
 	permit, err := e.Admit(ctx, c.op)
+	if err == nil {
+		if err = permit.Mark(ctx); err != nil {
+			if _, ok := errors.AsType[*engine.Rejection](err); !ok {
+				_ = permit.Abandon(context.WithoutCancel(ctx)) // where that fails it is given back by its expiry
+			}
+		}
+	}
 	if err != nil {
 		closeBody(req)
 		c.end(taxonomy.FailedBeforeSend)
-		return refused(req, c, err), nil
-	}
-	if err := permit.Mark(ctx); err != nil {
-		closeBody(req)
-		c.end(taxonomy.FailedBeforeSend)
-		if _, ok := errors.AsType[*engine.Rejection](err); !ok {
-			_ = permit.Abandon(context.WithoutCancel(ctx)) // a permit that expired is given back by its expiry
-		}
-		return refused(req, c, err), nil
+		return reply{resp: refused(req, c, err), ended: notSent(c, err)}
 	}
 	x := &exchange{call: c, permit: permit, caller: ctx, start: time.Now()}
 	return x.send(base, req)
+}
+
+// spend takes one attempt from the budget that a caller further up owns.
+func spend(ctx context.Context, req *http.Request, c call) *reply {
+	b := engine.ExecutionBudgetOf(ctx)
+	if b == nil {
+		return nil
+	}
+	if b.Left() == 0 {
+		rej := &engine.Rejection{Layer: taxonomy.LayerBudget, Scope: "attempts of this call",
+			Reason: "attempt_budget_exhausted", Class: taxonomy.Budget, Next: "stop", Index: -1}
+		return &reply{resp: refused(req, c, rej), ended: notSent(c, rej)}
+	}
+	b.Spend(engine.Spending{Attempts: 1})
+	return nil
+}
+
+// notSent is the result of a call that was refused.
+func notSent(c call, err error) *engine.Result {
+	rej, ok := errors.AsType[*engine.Rejection](err)
+	if !ok {
+		return nil
+	}
+	return &engine.Result{Operation: c.op, Rejection: rej, Policy: rej.Policy, Receipt: rej.Receipt,
+		Verdict: taxonomy.Verdict{Outcome: taxonomy.FailedBeforeSend, Class: rej.Class, Reason: rej.Reason, By: "engine"}}
 }
 
 func closeBody(req *http.Request) {
@@ -106,7 +144,7 @@ func closeBody(req *http.Request) {
 	}
 }
 
-func (x *exchange) send(base http.RoundTripper, req *http.Request) (resp *http.Response, err error) {
+func (x *exchange) send(base http.RoundTripper, req *http.Request) reply {
 	_, x.facts.known = base.(*http.Transport)
 	x.ctx, x.stop = context.WithCancelCause(x.facts.trace(x.caller))
 	x.watch.start(x.call.headers, func() { x.stop(errHeaders) })
@@ -119,10 +157,10 @@ func (x *exchange) send(base http.RoundTripper, req *http.Request) (resp *http.R
 			panic(r)
 		}
 	}()
-	resp, err = base.RoundTrip(x.outgoing(req))
+	resp, err := base.RoundTrip(x.outgoing(req))
 	if err != nil {
 		deadline()
-		return x.failed(req, err)
+		return x.failed(req, x.observation(err), err)
 	}
 	x.status, x.head, x.raw = resp.StatusCode, headersOf(resp.Header), closers{resp.Body, deadline}
 	resp.Request = req
@@ -170,35 +208,49 @@ func (x *exchange) outgoing(req *http.Request) *http.Request {
 
 // failed settles an attempt that brought no answer. For a write whose end
 // nobody knows the caller gets a response that no SDK retries.
-func (x *exchange) failed(req *http.Request, err error) (*http.Response, error) {
-	res := x.settle(x.observation(err))
+func (x *exchange) failed(req *http.Request, obs taxonomy.Observation, err error) reply {
+	res := x.settle(obs)
 	x.finish()
 	if res.Verdict.Outcome == taxonomy.Unknown && res.Operation.Effect.Writes() {
-		return unknown(req, x.call, res), nil
+		return reply{resp: unknown(req, x.call, res), ended: &res}
 	}
-	return nil, &CallError{Result: res, Err: err}
+	return reply{err: &CallError{Result: res, Err: err}, ended: &res}
 }
 
 // answered looks at how much of the answer must be seen before the caller may
 // see it.
-func (x *exchange) answered(req *http.Request, resp *http.Response) (*http.Response, error) {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		x.watch.stop()
-		x.settle(x.observation(nil))
-		return resp, nil
-	}
+func (x *exchange) answered(req *http.Request, resp *http.Response) reply {
 	x.watch.reset(x.call.idle)
 	body := decoded(resp)
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case media == "text/event-stream" && resp.StatusCode < 400:
-		resp.Body = newStream(x, body)
-		return resp, nil
+		return x.stream(resp, body)
 	case x.holds(resp, media):
 		return x.hold(req, resp, body)
 	}
+	x.announce(resp)
 	resp.Body = &flow{x: x, from: body, kept: keep{most: streamKept}}
-	return resp, nil
+	return reply{resp: resp}
+}
+
+// announce says in the headers of an answer whose end is not known yet under
+// which policy it was admitted, and where its evidence begins.
+func (x *exchange) announce(resp *http.Response) {
+	resp.Header.Set("fusebox-policy", headerText(string(x.permit.Policy())))
+	resp.Header.Set("fusebox-receipt", headerText(x.permit.Receipt()))
+}
+
+// stream passes an event stream on. Where something could stand in, it waits
+// for the first content before the caller sees anything.
+func (x *exchange) stream(resp *http.Response, body io.Reader) reply {
+	s := newStream(x, body)
+	resp.Body = s
+	x.announce(resp)
+	if x.call.wait > 0 && s.begin(x.call.wait) && s.err != nil && !s.events.content && x.result.Verdict.Outcome != taxonomy.Succeeded {
+		return reply{resp: resp, ended: &x.result}
+	}
+	return reply{resp: resp}
 }
 
 // holds reports whether an answer is read whole before it is passed on: errors,
@@ -214,26 +266,22 @@ func (x *exchange) holds(resp *http.Response, media string) bool {
 	return resp.ContentLength > 0 && (media == "application/json" || strings.HasPrefix(media, "text/"))
 }
 
-func (x *exchange) hold(req *http.Request, resp *http.Response, body io.Reader) (*http.Response, error) {
+func (x *exchange) hold(req *http.Request, resp *http.Response, body io.Reader) reply {
 	var b bytes.Buffer
 	if n := resp.ContentLength; n > 0 {
 		b.Grow(int(n) + bytes.MinRead)
 	}
 	_, err := b.ReadFrom(io.LimitReader(body, x.call.kept+1))
 	if err == nil && int64(b.Len()) > x.call.kept {
-		f := &flow{x: x, from: io.MultiReader(&b, body), kept: keep{most: streamKept}}
-		resp.Body = f
-		return resp, nil
+		x.announce(resp)
+		resp.Body = &flow{x: x, from: io.MultiReader(&b, body), kept: keep{most: streamKept}}
+		return reply{resp: resp}
 	}
 	obs := x.observation(err)
 	obs.Response.Body = b.String()
 	if err != nil {
-		res := x.settle(obs)
-		x.finish()
-		if res.Verdict.Outcome == taxonomy.Unknown && res.Operation.Effect.Writes() {
-			return unknown(req, x.call, res), nil
-		}
-		return nil, &CallError{Result: res, Err: err}
+		_ = x.raw.Close() // it broke already
+		return x.failed(req, obs, err)
 	}
 	if x.call.model {
 		x.used(usageOf(b.Bytes()))
@@ -247,7 +295,10 @@ func (x *exchange) hold(req *http.Request, resp *http.Response, body io.Reader) 
 		resp.Header.Del("Content-Length")
 	}
 	disclose(resp, x.call, res)
-	return resp, nil
+	if res.Verdict.Outcome == taxonomy.Succeeded {
+		return reply{resp: resp}
+	}
+	return reply{resp: resp, ended: &res}
 }
 
 // observation is what can be said so far. err is nil for an answer that came

@@ -10,6 +10,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -55,7 +57,12 @@ type ProxyOptions struct {
 	// Callers proves who sent a request; nil believes the headers. It must not
 	// keep the request.
 	Callers func(*http.Request) (Caller, error)
-	Log     *slog.Logger // default: discards
+	// Alternates lets another model of the same upstream stand in where policy
+	// declares one and the call ended before its first content. Another upstream
+	// of the same dialect that has a Key may do so without being asked. The
+	// beginning of a stream is held back for that, at most ten seconds.
+	Alternates bool
+	Log        *slog.Logger // default: discards
 }
 
 // A Proxy is an http.Handler that puts fusebox in front of model APIs, for
@@ -63,6 +70,7 @@ type ProxyOptions struct {
 type Proxy struct {
 	o         ProxyOptions
 	upstreams map[string]*Upstream
+	names     []string // of the upstreams, as given
 	reverse   *httputil.ReverseProxy
 	places    chan struct{}
 	retries   retries
@@ -102,6 +110,7 @@ func NewProxy(o ProxyOptions) (*Proxy, error) {
 		}
 		u.Limits = u.Limits.or(o.Limits).complete()
 		p.upstreams[u.Name] = &u
+		p.names = append(p.names, u.Name)
 	}
 	if len(p.upstreams) == 0 {
 		return nil, errors.New("httpguard.ProxyOptions.Upstreams is empty")
@@ -137,13 +146,7 @@ func (l Limits) or(o Limits) Limits {
 }
 
 // Names lists the upstreams' names.
-func (p *Proxy) Names() []string {
-	out := make([]string, 0, len(p.upstreams))
-	for n := range p.upstreams {
-		out = append(out, n)
-	}
-	return out
-}
+func (p *Proxy) Names() []string { return slices.Clone(p.names) }
 
 type callKey struct{}
 
@@ -177,7 +180,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, c.dialect.respond(r, c, *bad))
 		return
 	}
+	if p.alternates(&c, u) {
+		c.wait = holdStream
+	}
 	ctx := context.WithValue(req.Context(), callKey{}, &routed{call: c, upstream: u, rest: rest})
+	ctx, bad = budgetOf(ctx, r.Header)
+	if bad != nil {
+		write(w, c.dialect.respond(r, c, *bad))
+		return
+	}
 	p.reverse.ServeHTTP(w, req.WithContext(ctx))
 }
 
@@ -245,12 +256,8 @@ func (p *Proxy) admissible(r *http.Request, u *Upstream, rest string, c *call) (
 // rewrite addresses the outgoing request.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	c := pr.In.Context().Value(callKey{}).(*routed)
-	u := *c.upstream.URL
-	pr.Out.URL = &u
-	base := strings.TrimSuffix(u.EscapedPath(), "/")
-	pr.Out.URL.Path, pr.Out.URL.RawPath = unescaped(base + c.rest)
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
-	pr.Out.Host = u.Host
+	pr.Out.URL = c.upstream.address(c.rest, pr.In.URL.RawQuery)
+	pr.Out.Host = pr.Out.URL.Host
 	h := pr.Out.Header
 	h.Del("Fusebox-Token")
 	if strings.Contains(h.Get("Accept-Encoding"), "gzip") {
@@ -264,6 +271,14 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	if c.upstream.Key != nil {
 		own(h, c.upstream.Dialect, c.upstream.Key())
 	}
+}
+
+// address is where a path of the upstream's API is.
+func (u *Upstream) address(rest, query string) *url.URL {
+	at := *u.URL
+	at.Path, at.RawPath = unescaped(strings.TrimSuffix(at.EscapedPath(), "/") + rest)
+	at.RawQuery = query
+	return &at
 }
 
 // unescaped gives both forms of a path that came escaped.
@@ -292,8 +307,31 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (p *Proxy) roundTrip(req *http.Request) (*http.Response, error) {
-	c := req.Context().Value(callKey{}).(*routed)
-	return send(p.o.Engine, p.o.Base, req, c.call)
+	b := engine.ExecutionBudgetOf(req.Context())
+	had := 0
+	if b != nil {
+		had = b.Left()
+	}
+	r := p.answer(req, req.Context().Value(callKey{}).(*routed))
+	if b != nil && r.resp != nil {
+		r.resp.Header.Set(engine.BudgetHeader, b.Header())
+		r.resp.Header.Set(engine.SpentHeader, strconv.Itoa(had-b.Left()))
+	}
+	return r.resp, r.err
+}
+
+// budgetOf reads the budget of a call that began in another process: what is
+// left of it bounds this one too (R-CALL-1).
+func budgetOf(ctx context.Context, h http.Header) (context.Context, *notice) {
+	text := h.Get(engine.BudgetHeader)
+	if text == "" {
+		return ctx, nil
+	}
+	b, err := engine.ParseExecutionBudget(text)
+	if err != nil {
+		return ctx, badRequest(http.StatusBadRequest, "invalid_header", err.Error())
+	}
+	return engine.WithExecutionBudget(ctx, b), nil
 }
 
 // failed answers a call that brought no answer, in the dialect.

@@ -86,7 +86,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return send(t.Engine, base, req, c)
+	r := send(t.Engine, base, req, c)
+	return r.resp, r.err
 }
 
 func (t *Transport) dialect(req *http.Request) Dialect {
