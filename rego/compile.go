@@ -37,7 +37,7 @@ func Compile(ctx context.Context, f *Files, o Options) (*Snapshot, error) {
 	if len(l.problems) > 0 {
 		return nil, l.failure()
 	}
-	s := &Snapshot{version: o.Version}
+	s := &Snapshot{version: o.Version, compiler: l.compiler, data: l.document}
 	l.entries(ctx, s)
 	if len(l.problems) > 0 {
 		return nil, l.failure()
@@ -64,6 +64,7 @@ type loader struct {
 	compiler *ast.Compiler
 	store    storage.Store
 	txn      storage.Transaction
+	document ast.Object
 	problems []Problem
 	warnings []Problem
 }
@@ -94,6 +95,7 @@ func (l *loader) load(ctx context.Context, f *Files) {
 	if len(l.problems) > 0 {
 		return
 	}
+	l.document = data
 	l.store = inmem.NewFromASTObject(data)
 	if l.txn, err = l.store.NewTransaction(ctx); err != nil {
 		l.problem("data", "", 0, "open the data: %v", err)

@@ -29,18 +29,16 @@ type reader struct {
 	queue    []*ast.Rule
 	reads    []read
 	builtins map[string]bool // names of all builtins called
+
+	each func(*ast.Rule, []read, []ast.Ref) // told of every rule: its reads, and what of data it refers to
+	data []ast.Ref
 }
 
 // readsOf returns every read of the rules that ref can reach, and the builtins
 // that they call.
 func readsOf(c *ast.Compiler, ref ast.Ref) ([]read, map[string]bool) {
 	r := &reader{compiler: c, seen: map[*ast.Rule]bool{}, builtins: map[string]bool{}}
-	r.follow(ref)
-	for len(r.queue) > 0 {
-		rule := r.queue[0]
-		r.queue = r.queue[1:]
-		r.rule(rule)
-	}
+	r.all(ref)
 	slices.SortFunc(r.reads, func(a, b read) int {
 		return cmp.Or(slices.Compare(a.path, b.path), strings.Compare(a.file, b.file), cmp.Compare(a.line, b.line))
 	})
@@ -50,9 +48,25 @@ func readsOf(c *ast.Compiler, ref ast.Ref) ([]read, map[string]bool) {
 	return r.reads, r.builtins
 }
 
+// all visits every rule that ref can reach.
+func (r *reader) all(ref ast.Ref) {
+	r.follow(ref)
+	for len(r.queue) > 0 {
+		rule := r.queue[0]
+		r.queue = r.queue[1:]
+		before := len(r.reads)
+		r.data = r.data[:0]
+		r.rule(rule)
+		if r.each != nil {
+			r.each(rule, r.reads[before:], r.data)
+		}
+	}
+}
+
 // follow queues the rules that a reference into data may reach; a variable in
 // it matches every name.
 func (r *reader) follow(ref ast.Ref) {
+	r.data = append(r.data, ref)
 	for _, rule := range r.compiler.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}) {
 		if !r.seen[rule] {
 			r.seen[rule] = true

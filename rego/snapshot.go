@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -95,6 +97,8 @@ type Snapshot struct {
 	admit    *entry[admissionIn, taxonomy.AdmissionAnswer]
 	fall     *entry[fallbackIn, taxonomy.FallbackAnswer]
 	tests    *TestReport
+	compiler *ast.Compiler // for what compares whole policies
+	data     ast.Object
 }
 
 // Version is the stamp of the policy that answers.
