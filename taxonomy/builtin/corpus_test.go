@@ -163,7 +163,8 @@ func TestScore(t *testing.T) {
 }
 
 // TestFurtherCases are kinds that the handed corpus does not have, each with
-// its public source. The expected values were written before the code ran.
+// its public source. The expected values were written before the code ran;
+// basis "adapted" says that the wire details were composed after the source.
 func TestFurtherCases(t *testing.T) { corpusTest(t, "testdata/further.jsonl") }
 
 // TestEveryRuleHasACase: a rule that no case exercises is a rule nobody knows

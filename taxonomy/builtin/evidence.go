@@ -264,6 +264,9 @@ func (e *evidence) readTransport(t *taxonomy.Transport) {
 	}
 	e.exact(slotErrorKind, kind)
 	e.wording(&e.table.error, t.Error, readQuoted)
+	if t.Error != "" {
+		e.readTold(t)
+	}
 }
 
 // headers are the response headers that say something, found in one walk.
