@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -34,9 +35,10 @@ type Store struct {
 	pool   *pgxpool.Pool
 	schema string
 	o      Options
-	sqls   sync.Map      // statement as written → with its schema
-	system atomic.Int64  // identifier of the database cluster, once known
-	base   atomic.Uint64 // of epochs: how often the tables moved to another cluster
+	listen *pgx.ConnConfig // nil is nobody listens
+	sqls   sync.Map        // statement as written → with its schema
+	system atomic.Int64    // identifier of the database cluster, once known
+	base   atomic.Uint64   // of epochs: how often the tables moved to another cluster
 	ctx    context.Context
 	stop   context.CancelFunc
 	group  sync.WaitGroup
@@ -66,12 +68,13 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		// pgx keeps passwords out of this error.
 		return nil, fmt.Errorf("open state store: %w: %w", state.ErrInvalid, err)
 	}
-	if o.Listen == "" {
-		o.Listen = url
+	listen, err := listenConfig(o.Listen, config)
+	if err != nil {
+		return nil, fmt.Errorf("open state store: listen: %w: %w", state.ErrInvalid, err)
 	}
 	where := fmt.Sprintf("open state store %s:%d/%s", config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Database)
 	config.ConnConfig.RuntimeParams["application_name"] = "fusebox"
-	s := &Store{schema: o.Schema, o: o}
+	s := &Store{schema: o.Schema, o: o, listen: listen}
 	config.AfterConnect = s.greet
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("%s: %w", where, explain(ctx, err))
@@ -82,6 +85,22 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("%s: %w", where, explain(ctx, err))
 	}
 	return s, nil
+}
+
+// listenConfig is read as a pool's, which knows more parameters than a single
+// connection's.
+func listenConfig(url string, own *pgxpool.Config) (*pgx.ConnConfig, error) {
+	switch url {
+	case "":
+		return own.ConnConfig.Copy(), nil
+	case "none":
+		return nil, nil
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	return config.ConnConfig, nil
 }
 
 // sql puts the schema into a statement: @doc becomes "fusebox".doc.

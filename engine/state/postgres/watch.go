@@ -74,7 +74,7 @@ func (p *poller) run(ctx context.Context) {
 	defer cancel()
 	defer p.box.Lost()
 	defer p.release()
-	if p.s.o.Listen != "none" {
+	if p.s.listen != nil {
 		p.s.group.Go(func() { p.listen(ctx) })
 	}
 	tick := time.NewTicker(min(p.s.o.Poll, beatEvery))
@@ -144,7 +144,7 @@ func (p *poller) listen(ctx context.Context) {
 }
 
 func (p *poller) listenOnce(ctx context.Context) {
-	conn, err := pgx.Connect(ctx, p.s.o.Listen)
+	conn, err := pgx.ConnectConfig(ctx, p.s.listen.Copy())
 	if err != nil {
 		return
 	}

@@ -107,7 +107,7 @@ func Audit(t *testing.T, address string) {
 	}
 	trace := filepath.Join(t.TempDir(), "trace")
 	cmd := exec.Command(strace, "-f", "-qq", "-e", "trace=fsync,fdatasync,newfstatat,stat", "-o", trace, os.Args[0])
-	cmd.Env = append(os.Environ(), envRole+"=audit", envAddress+"="+address)
+	cmd.Env = append(os.Environ(), EnvRole+"=audit", envAddress+"="+address)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "PTRACE") || strings.Contains(string(out), "ptrace") {
 			t.Skipf("SKIP fsync audit: strace may not trace here: %s", out)

@@ -16,9 +16,12 @@ import (
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
-// What a child process is told, by its environment.
+// EnvRole is set in the children that play a part; a TestMain that prepares
+// something, a server perhaps, leaves that out for them.
+const EnvRole = "FUSEBOX_STATETEST_ROLE"
+
+// What else a child process is told, by its environment.
 const (
-	envRole    = "FUSEBOX_STATETEST_ROLE"
 	envAddress = "FUSEBOX_STATETEST_ADDRESS"
 	envCount   = "FUSEBOX_STATETEST_COUNT"
 	envName    = "FUSEBOX_STATETEST_NAME"
@@ -29,7 +32,7 @@ const (
 //
 //	func TestMain(m *testing.M) { os.Exit(statetest.Main(m, open)) }
 func Main(m *testing.M, open Opener) int {
-	role := os.Getenv(envRole)
+	role := os.Getenv(EnvRole)
 	if role == "" {
 		return m.Run()
 	}

@@ -39,7 +39,7 @@ type process struct {
 func (s *suite) start(t *testing.T, address, role, name string, n int) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), envRole+"="+role, envAddress+"="+address, envName+"="+name, envCount+"="+strconv.Itoa(n))
+	p.cmd.Env = append(os.Environ(), EnvRole+"="+role, envAddress+"="+address, envName+"="+name, envCount+"="+strconv.Itoa(n))
 	p.cmd.Stderr = os.Stderr
 	out := must[io.ReadCloser](t)(p.cmd.StdoutPipe())
 	p.stdin = must[io.WriteCloser](t)(p.cmd.StdinPipe())

@@ -1,0 +1,66 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/engine/state/postgres"
+	"github.com/fusebox-dev/fusebox/engine/state/statetest"
+)
+
+// openAddress opens "url schema".
+func openAddress(ctx context.Context, address string) (state.Store, error) {
+	url, schema, _ := strings.Cut(address, " ")
+	return postgres.Open(ctx, url, postgres.Options{Schema: schema})
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv(statetest.EnvRole) == "" {
+		var err error
+		if shared, err = newServer(); err != nil && !errors.Is(err, errNoServer) {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		if shared != nil {
+			defer shared.remove()
+		}
+	}
+	return statetest.Main(m, openAddress)
+}
+
+var spaces atomic.Int64
+
+// schema names a schema that nobody has used.
+func schema() string { return fmt.Sprint("s", spaces.Add(1)) }
+
+func place(t *testing.T) string { return need(t).url("postgres") + " " + schema() }
+
+func open(t testing.TB, o postgres.Options) *postgres.Store {
+	t.Helper()
+	if o.Schema == "" {
+		o.Schema = schema()
+	}
+	s, err := postgres.Open(context.Background(), need(t).url("postgres"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	need(t)
+	statetest.Run(t,
+		func(t *testing.T) state.Store { return open(t, postgres.Options{}) },
+		statetest.WithClock(func(t *testing.T, now func() time.Time) state.Store { return open(t, postgres.Options{Now: now}) }),
+		statetest.WithProcesses(place, openAddress))
+}
