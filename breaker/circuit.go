@@ -42,6 +42,7 @@ type Circuit struct {
 	RampOK   uint32 // successes in this step of the ramp
 	Row      uint32 // failures in a row
 	Lost     uint32 // leases that ran out since the circuit opened
+	Decided  uint32 // counts operators' decisions: the higher one is the newer
 	Version  uint64 // counts changes of State
 	Since    Instant
 	// Until is what the state waits for: the end of OPEN's cooldown, of the gap
@@ -105,8 +106,7 @@ func (c *Circuit) Idle(r *Rule, now Instant) bool {
 		return true
 	}
 	w := c.Window.At(&r.Window, now)
-	return c.Row == 0 && r.Window.Kind == TimeWindow && w.Sum == Tally{} && w.Excluded == [taxonomy.Classes]uint32{} &&
-		w.Late == 0 && w.ShadowOK == 0 && w.ShadowFailed == 0
+	return c.Row == 0 && r.Window.Kind == TimeWindow && w.Sum == Tally{} && w.Excluded == [taxonomy.Classes]uint32{}
 }
 
 // forgotten reports whether the latest outcome is too old to count at all.

@@ -13,15 +13,15 @@ import (
 //	1    u8   state, reason, reopened, probe successes, leases lost in a row, ramp step (6 bytes)
 //	7    u8   position in the ring, window in use (2 bytes)
 //	9    u16  evidence seen
-//	11   u32  ramp successes, failures in a row, leases lost (3)
-//	23   u64  version
-//	31   i64  store's clock when written, Unix nanoseconds
-//	39   i64  since, until, window start, window last (4)
-//	71        leases: u64 token, i64 until (MaxProbes)
-//	135  u32  ring: ok, slow, failed, unknown (MaxBuckets x 4)
-//	295  u32  excluded by class (taxonomy.Classes)
-//	351  u32  late, shadow ok, shadow failed
-//	363  u8   override, followed by i64 until, text by, text why; 0 is none
+//	11   u32  ramp successes, failures in a row, leases lost, decisions, window shape (5)
+//	31   u64  version
+//	39   i64  store's clock when written, Unix nanoseconds
+//	47   i64  since, until, window start, window last (4)
+//	79        leases: u64 token, i64 until (MaxProbes)
+//	143  u32  ring: ok, slow, failed, unknown (MaxBuckets x 4)
+//	303  u32  excluded by class (taxonomy.Classes)
+//	359  u32  late, shadow ok, shadow failed
+//	371  u8   override, followed by i64 until, text by, text why; 0 is none
 //	     text detail
 //
 // A text is a u16 length and its bytes. Every instant is the time from the
@@ -50,7 +50,7 @@ func Encode(c *Circuit, now Instant, at time.Time) []byte {
 	b = append(b, format, byte(c.State), byte(c.Reason), c.Reopened, c.ProbeOK, c.LostRow, c.Step, c.Window.Pos, used)
 	le := binary.LittleEndian
 	b = le.AppendUint16(b, uint16(c.Seen))
-	for _, v := range []uint32{c.RampOK, c.Row, c.Lost} {
+	for _, v := range []uint32{c.RampOK, c.Row, c.Lost, c.Decided, c.Window.Shape} {
 		b = le.AppendUint32(b, v)
 	}
 	b = le.AppendUint64(b, c.Version)
@@ -110,7 +110,7 @@ func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	c := Circuit{State: State(d.u8()), Reason: Reason(d.u8()), Reopened: d.u8(), ProbeOK: d.u8(), LostRow: d.u8(), Step: d.u8()}
 	c.Window.Pos, c.Window.Used = d.u8(), d.u8() == 1
 	c.Seen = Evidence(d.u16())
-	c.RampOK, c.Row, c.Lost = d.u32(), d.u32(), d.u32()
+	c.RampOK, c.Row, c.Lost, c.Decided, c.Window.Shape = d.u32(), d.u32(), d.u32(), d.u32(), d.u32()
 	c.Version = d.u64()
 	written := time.Unix(0, int64(d.u64()))
 	d.age = Instant(min(max(at.Sub(written), 0), maxAge(r)))
@@ -148,7 +148,9 @@ func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	for _, t := range w.Ring {
 		w.Sum = Tally{w.Sum.OK + t.OK, w.Sum.Slow + t.Slow, w.Sum.Failed + t.Failed, w.Sum.Unknown + t.Unknown}
 	}
-	w.Pos = min(w.Pos, r.Window.Buckets-1)
+	if w.Used && w.Shape != r.Window.shape() { // counted under another rule, as after a swap
+		*w = Window{Late: w.Late, Excluded: w.Excluded}
+	}
 	c, _, _ = Step(r, c, Event{Kind: Restore}, now)
 	c.High = 0
 	return c, nil

@@ -329,13 +329,22 @@ func (g *Registry) lock(n *node, now Instant) *node {
 			g.mu.Unlock()
 			return nil
 		}
-		parent := n.parent
-		if parent != nil && g.nodes[parent.key] != nil {
-			parent = g.nodes[parent.key]
-		}
-		n, _ = g.node(k, n.key, parent, now)
+		n = g.revive(k, n, now)
 		g.mu.Unlock()
 	}
+}
+
+// revive makes an evicted circuit again, with all that are wider. g.mu is held.
+func (g *Registry) revive(k *kept, n *node, now Instant) *node {
+	if m := g.nodes[n.key]; m != nil {
+		return m
+	}
+	var parent *node
+	if n.parent != nil {
+		parent = g.revive(k, n.parent, now)
+	}
+	n, _ = g.node(k, n.key, parent, now)
+	return n
 }
 
 // version is the circuit's version as a call saw it that was admitted at seq:
@@ -397,6 +406,9 @@ func opened(changes []Change) bool {
 // parent may follow.
 func (g *Registry) rollUp(n *node, now Instant, changes []Change) []Change {
 	for p := n.parent; p != nil; p = p.parent {
+		if p = g.alive(p); p == nil {
+			return changes
+		}
 		of := p.of.Load()
 		if of.Rollup.Children == 0 || p.word.Load()&wordState == uint64(Open) {
 			return changes

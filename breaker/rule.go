@@ -133,6 +133,19 @@ func (w WindowRule) sameShape(o WindowRule) bool {
 	return w == o
 }
 
+// shape is a hash (FNV-1a) of all but MinSamples, kept with the counts, so that
+// whoever reads them later can tell whether they make sense under its own rule.
+func (w WindowRule) shape() uint32 {
+	h := uint32(2166136261)
+	for _, v := range []uint64{uint64(w.Kind), uint64(w.Length), uint64(w.Size), uint64(w.Buckets)} {
+		for range 8 {
+			h = (h ^ uint32(v&0xff)) * 16777619
+			v >>= 8
+		}
+	}
+	return h
+}
+
 // Trip says what opens a closed circuit. A zero limit is not watched.
 type Trip struct {
 	FailureRatio PPM           // of the counted outcomes in the window

@@ -37,6 +37,7 @@ func (m *machine) prolong() {
 	if ev.Kind == HardSignal {
 		why = hard(ev.Reason)
 		c.Seen, c.ProbeOK = 0, 0
+		m.d.Fate = Applied
 	}
 	until, capped := m.clamp(ev.Until)
 	if until <= c.Until {
@@ -80,6 +81,7 @@ func (m *machine) override() {
 	if m.ev.Kind == ClearOverride {
 		if c.Override != nil {
 			c.Override = nil
+			c.Decided++
 			m.note(ByOverrideCleared, 0, m.ev.Detail, m.ev.By)
 			m.d.Fate = Applied
 		}
@@ -89,6 +91,7 @@ func (m *machine) override() {
 		return
 	}
 	c.Override = o
+	c.Decided++
 	m.note(ByOverride, o.Until, o.Why, o.By)
 	m.d.Fate = Applied
 }

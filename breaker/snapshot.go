@@ -30,13 +30,13 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 		c.Window, c.Row = was.Window, was.Row
 		c.Until = max(c.Until, was.Until)
 	}
-	if c.Override == nil {
-		c.Override = was.Override // overrides end by themselves or are cleared, never lost
+	if c.Decided < was.Decided { // the store does not know the latest decision yet
+		c.Override, c.Decided = was.Override, was.Decided
 	}
 	c.High = max(was.High, now)
 	n.c = c
 	var changes []Change
-	if c.State != was.State || c.Until != was.Until || c.Version != was.Version {
+	if c.State != was.State || c.Until != was.Until || c.Version != was.Version || c.forced() != was.forced() {
 		var t Transitions
 		t.N = 1
 		t.List[0] = Transition{From: was.State, To: c.State, Reason: ByStore, Detail: c.Detail, At: now, Until: c.Until,

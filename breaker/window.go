@@ -53,6 +53,7 @@ type Window struct {
 	Last  Instant           // the latest outcome, counted or not; 0 is never
 	Pos   uint8             // the current bucket
 	Used  bool              // Start means something
+	Shape uint32            // of the rule that it was counted under, see WindowRule.shape
 	Sum   Tally             // over the ring
 	Ring  [MaxBuckets]Tally //
 	// Excluded counts by class what was recorded apart, since the window was
@@ -119,7 +120,7 @@ func (w *Window) exclude(r *WindowRule, c taxonomy.Class, n uint32, now Instant)
 func (w *Window) roll(r *WindowRule, now Instant) {
 	w.Last = now
 	if !w.Used {
-		w.Start, w.Used = now, true
+		w.Start, w.Used, w.Shape = now, true, r.shape()
 		return
 	}
 	if r.Kind == CountWindow {
@@ -127,7 +128,7 @@ func (w *Window) roll(r *WindowRule, now Instant) {
 	}
 	age := now.Sub(w.Start)
 	if age >= r.Length {
-		*w = Window{Start: now, Last: now, Used: true}
+		*w = Window{Start: now, Last: now, Used: true, Shape: w.Shape}
 		return
 	}
 	n := time.Duration(r.Buckets)
