@@ -14,6 +14,10 @@ func (w *writer) checkpoint() error {
 		return err
 	}
 	w.headAt = time.Time{}
+	if err := w.pay(); err != nil {
+		w.headAt = time.Now().Add(retryEvery)
+		return err
+	}
 	if w.tree.n == w.last.Size {
 		return w.remember(false)
 	}
@@ -22,9 +26,21 @@ func (w *writer) checkpoint() error {
 		w.headAt = time.Now().Add(retryEvery)
 		return err
 	}
+	w.became(c)
+	if err := w.remember(false); err != nil {
+		return err
+	}
+	if age := w.l.opt.KeyAge; age > 0 && time.Since(w.keyAt) >= age {
+		w.keyAt = time.Now() // whatever comes of it, not at every head
+		return w.rotateKey()
+	}
+	return nil
+}
+
+// became notes the newest head.
+func (w *writer) became(c Checkpoint) {
 	w.last, w.lastAt, w.stale = c, time.Now(), true
 	w.l.opt.OnCheckpoint(c)
-	return w.remember(false)
 }
 
 // sign makes the note and puts it into both files, first the one that only

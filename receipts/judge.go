@@ -251,10 +251,36 @@ func (j *judge) judgeKeys() {
 			}
 		}
 	}
+	j.judgeHandOver()
 	if len(j.heads) == 0 {
 		j.signature.unproven("unsigned", "the folder holds no signed head")
 	}
 	j.signature.pass("%d heads signed by %d key(s), the last by %s", len(j.heads), len(j.keys), keyID(j.keyOf(j.limit)))
+}
+
+// judgeHandOver requires of every key receipt that the old key signed a head
+// which ends with it: else anybody could announce a key of his own.
+func (j *judge) judgeHandOver() {
+	for i, n := range j.keyNotes {
+		signed := func(h Checkpoint) bool { return h.Size == n.Index+1 }
+		if j.limit > n.Index+1 && !slices.ContainsFunc(j.heads, signed) && !slices.ContainsFunc(j.trusted, signed) {
+			j.signature.fail("unsigned", "key %d was announced by receipt %d, and the key before it did not sign for that", i+2, n.Index)
+		}
+	}
+	names, err := filepath.Glob(filepath.Join(j.dir, dirKeys, "*.vkey"))
+	for _, path := range names {
+		b, rerr := os.ReadFile(path)
+		ok := rerr == nil && filepath.Base(path) == keyName(1)
+		for i, n := range j.keyNotes {
+			ok = ok || rerr == nil && filepath.Base(path) == keyName(int64(i+2)) && string(b) == n.VKey+"\n"
+		}
+		if !ok && !j.out.Live && !j.broken {
+			j.signature.fail("foreign key", "keys/%s is not the key that the log announced", filepath.Base(path))
+		}
+	}
+	if err != nil {
+		j.signature.fail("unreadable", "%v", err)
+	}
 }
 
 func keyID(v note.Verifier) string { return fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash()) }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // Open takes the log in dir, or makes a new one. It takes the writer's lock,
@@ -140,7 +142,7 @@ func (w *writer) recover() error {
 		return err
 	}
 	w.last, w.synced, note.Recovered = head, w.tree.n, w.tree.n
-	if err := w.takeKey(head.Size > 0); err != nil {
+	if err := w.takeKey(&tail, head); err != nil {
 		return err
 	}
 	l := w.l
@@ -220,6 +222,8 @@ type tail struct {
 	holes holes
 	kind  Kind         // of the last receipt
 	keys  []segmentKey // key receipts so far
+
+	keyRoot tlog.Hash // root just after the last of them, where it is not sealed
 }
 
 // replay feeds the block roots of segments and the write-ahead files to the
@@ -323,6 +327,9 @@ func (w *writer) take(t *tail, note *BootNote, file, index, off int64, receipt [
 	var h [32]byte
 	h, w.leaf = leafHash(w.leaf, receipt)
 	w.tree.add(h)
+	if g.key != nil {
+		t.keyRoot = w.tree.root()
+	}
 	return w.compare(head)
 }
 
@@ -348,26 +355,3 @@ func (w *writer) reopen(f walFile, end walEnd) error {
 	w.file, w.first, w.size, w.opened = file, f.first, end.off, time.Now()
 	return nil
 }
-
-// takeKey loads the signing key and publishes its verifier key.
-func (w *writer) takeKey(mustExist bool) error {
-	signer, vkey, err := loadKey(w.l.opt.KeyFile, w.l.origin, !mustExist)
-	if err != nil {
-		return err
-	}
-	w.signer, w.vkey, w.epoch = signer, vkey, 1
-	path := filepath.Join(w.l.dir, dirKeys, keyName(1))
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && !mustExist {
-		return writeFile(path, []byte(vkey+"\n"), 0o644, true)
-	}
-	if err != nil {
-		return err
-	}
-	if strings.TrimSpace(string(b)) != vkey {
-		return fmt.Errorf("signing key %s does not belong to this log: keys/%s names another", w.l.opt.KeyFile, keyName(1))
-	}
-	return nil
-}
-
-func keyName(epoch int64) string { return fmt.Sprintf("%04d.vkey", epoch) }

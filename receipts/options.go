@@ -35,6 +35,8 @@ type Options struct {
 	SegmentBytes     int64         // a write-ahead file is closed at this size; 64 MiB
 	SegmentAge       time.Duration // … or at this age; 1 h
 
+	KeyAge time.Duration // a new key epoch when the key is this old; 0 is only by RotateKey
+
 	// Now is the clock of time_us and mono_us; time.Now.
 	Now func() time.Time
 	// OnCheckpoint is told every new head, on the writer's goroutine: it must
@@ -71,7 +73,7 @@ func (o *Options) fill() error {
 		return errors.New("receipts: KeyFile is missing: name a file outside the log folder")
 	case o.Depth < 8:
 		return fmt.Errorf("receipts: Depth must be at least 8, got %d", o.Depth)
-	case o.MaxWait < 0 || o.FlushEvery < 0 || o.SyncEvery < 0 || o.CheckpointWithin < 0 || o.SegmentAge < 0:
+	case o.MaxWait < 0 || o.FlushEvery < 0 || o.SyncEvery < 0 || o.CheckpointWithin < 0 || o.SegmentAge < 0 || o.KeyAge < 0:
 		return errors.New("receipts: durations must be positive")
 	case o.CheckpointEvery < 1 || o.SegmentBytes < 1:
 		return errors.New("receipts: CheckpointEvery and SegmentBytes must be positive")

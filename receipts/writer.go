@@ -29,13 +29,14 @@ type writer struct {
 	idle   []control  // requests that wait for the drain
 
 	signer note.Signer
-	vkey   string
-	epoch  int64
+	epoch  int64      // of the key
+	keyAt  time.Time  // when it was made
+	owed   *owedHead  // what the old key must sign before any other head
 	heads  *os.File   // checkpoints.log
 	last   Checkpoint // the newest head
 	lastAt time.Time
-	hook   func(tlog.Hash) // tests look at leaves
-	bad    error           // the file is not to be used any more
+	crash  func(step string) error // tests stop it between two steps
+	bad    error                   // the file is not to be used any more
 
 	flushAt, syncAt, headAt, retryAt time.Time // zero: nothing is due
 	remembered                       time.Time // when TrustedFile was last written
@@ -121,6 +122,14 @@ func (w *writer) step() (closed bool) {
 	return false
 }
 
+// fault is where a test may let the process end.
+func (w *writer) fault(step string) error {
+	if w.crash == nil {
+		return nil
+	}
+	return w.crash(step)
+}
+
 // answer refuses the requests that wait.
 func (w *writer) answer(err error) {
 	for _, c := range w.idle {
@@ -181,9 +190,6 @@ func (w *writer) append(batch []slot) {
 		sealFrame(w.buf[start:])
 		var h tlog.Hash
 		h, w.leaf = leafHash(w.leaf, w.buf[start+frameHead:])
-		if w.hook != nil {
-			w.hook(h)
-		}
 		w.l.store.add(w.first, w.tree.n, w.size+int64(start-w.wrote), s.r.ID.Millis(), s.r.TimeUS)
 		if s.p != nil {
 			s.p.Ref.Index = w.tree.n
