@@ -43,7 +43,8 @@ type Log struct {
 	stop     chan struct{} // the keeper should end
 	kept     chan struct{} // the keeper has ended
 
-	store *store // where everything lies
+	store  *store  // where everything lies
+	inputs *Inputs // nil without Options.InputKeys
 
 	mu        sync.Mutex
 	ring      []slot // the filled part of it is ring[:n]
@@ -103,6 +104,9 @@ func (p *Pending) Wait(ctx context.Context) (Ref, error) {
 // it half full is dropped, and a gap receipt counts it. An error says that the
 // receipt will not be in the log; it is counted too.
 func (l *Log) Submit(r *Receipt) (Ref, error) {
+	if err := submittable(r); err != nil {
+		return Ref{Index: -1}, err
+	}
 	ref, err := l.put(context.Background(), r, nil)
 	if errors.Is(err, errDropped) {
 		err = nil // Index -1 and the gap receipt say so; a sample is expendable
@@ -114,6 +118,9 @@ func (l *Log) Submit(r *Receipt) (Ref, error) {
 // returns at once; Pending.Wait returns when it is durable. So a caller can
 // await it beside another commit.
 func (l *Log) Begin(ctx context.Context, r *Receipt) (*Pending, error) {
+	if err := submittable(r); err != nil {
+		return nil, err
+	}
 	p := &Pending{done: make(chan struct{}), Ref: Ref{Index: -1}}
 	if _, err := l.put(ctx, r, p); err != nil {
 		return nil, err
@@ -132,9 +139,6 @@ func (l *Log) Commit(ctx context.Context, r *Receipt) (Ref, error) {
 
 // put numbers the receipt and copies it into the ring.
 func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
-	if err := submittable(r); err != nil {
-		return Ref{Index: -1}, err
-	}
 	now := l.opt.Now()
 	id := r.ID
 	if id.IsZero() {
@@ -179,6 +183,9 @@ func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
 
 // submittable refuses what only the log itself writes.
 func submittable(r *Receipt) error {
+	if r.Retention != nil {
+		return errors.New("submit receipt: a retention note is not for callers; see Prune")
+	}
 	switch r.Kind {
 	case NoKind, KindBoot, KindShutdown, KindGap, KindKey, KindRollup:
 		return fmt.Errorf("submit receipt: kind %q is not for callers", r.Kind)

@@ -23,7 +23,7 @@ func Open(ctx context.Context, dir string, o Options) (*Log, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	for _, p := range []string{o.KeyFile, o.TrustedFile} {
+	for _, p := range []string{o.KeyFile, o.TrustedFile, o.InputKeys} {
 		if p != "" && insideOf(dir, p) {
 			return nil, fmt.Errorf("open receipts %s: %s must lie outside the log folder, or who rewrites one rewrites both", dir, p)
 		}
@@ -61,6 +61,10 @@ func open(dir string, o Options) (l *Log, err error) {
 	l = &Log{dir: dir, origin: about.Origin, opt: o, lock: lock, boot: o.Now(), wake: make(chan struct{}, 1),
 		ctl: make(chan control), done: make(chan struct{}), store: &store{dir: dir}, ring: make([]slot, o.Depth),
 		sealable: make(chan struct{}, 1), chores: make(chan chore), stop: make(chan struct{}), kept: make(chan struct{})}
+	if o.InputKeys != "" {
+		l.inputs = OpenInputs(dir, o.InputKeys)
+		l.inputs.now = o.Now
+	}
 	w := &writer{l: l, spare: make([]slot, o.Depth)}
 	if err := w.recover(); err != nil {
 		return nil, err

@@ -21,6 +21,10 @@ type Options struct {
 	// "-<slot>"; there the default is trusted/receipts.checkpoint beside the
 	// root. Open remembers nothing when it is empty.
 	TrustedFile string
+	// InputKeys is the folder of tenant keys, outside the log folder: with it,
+	// Log.Inputs seals what replay needs. OpenSlot appends "-<slot>"; there the
+	// default is keys/inputs beside the root.
+	InputKeys string
 	// Incarnation names the process start; empty makes one up.
 	Incarnation string
 	// Engine is written into boot and shutdown receipts.

@@ -119,6 +119,10 @@ func readSegment(path string) (s *segment, filters []byte, err error) {
 		return nil, nil, err
 	}
 	defer f.Close()
+	return segmentOf(f, path)
+}
+
+func segmentOf(f *os.File, path string) (s *segment, filters []byte, err error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, nil, err

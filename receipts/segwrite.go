@@ -19,6 +19,7 @@ type segWriter struct {
 	off     int64
 	seg     segment
 	filters []byte
+	old     *segment // the segment this one replaces; nil for a new one
 
 	n       int // records in the current block
 	records []byte
@@ -98,6 +99,10 @@ func (w *segWriter) endBlock() error {
 	enc, _ := codecs()
 	w.packed = enc.EncodeAll(w.records, w.packed[:0])
 	m := &w.meta
+	if w.old != nil { // times of pruned receipts are still within it
+		o := &w.old.blocks[len(w.seg.blocks)]
+		m.minID, m.maxID, m.minUS, m.maxUS = o.minID, o.maxID, o.minUS, o.maxUS
+	}
 	m.off, m.size, m.crc = w.off, uint32(len(w.packed)), crc32.Checksum(w.packed, castagnoli)
 	if _, err := w.file.Write(w.packed); err != nil {
 		return err

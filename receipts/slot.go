@@ -25,7 +25,10 @@ func OpenSlot(ctx context.Context, root string, o Options) (l *Log, slot int, in
 	if o.TrustedFile == "" {
 		o.TrustedFile = filepath.Join(filepath.Dir(filepath.Clean(root)), "trusted", "receipts.checkpoint")
 	}
-	for _, p := range []string{o.KeyFile, o.TrustedFile} {
+	if o.InputKeys == "" {
+		o.InputKeys = filepath.Join(filepath.Dir(filepath.Clean(root)), "keys", "inputs")
+	}
+	for _, p := range []string{o.KeyFile, o.TrustedFile, o.InputKeys} {
 		if insideOf(root, p) {
 			return nil, 0, "", fmt.Errorf("open receipts %s: %s must lie outside that folder, or who rewrites one rewrites both", root, p)
 		}
@@ -38,7 +41,7 @@ func OpenSlot(ctx context.Context, root string, o Options) (l *Log, slot int, in
 	}
 	for n := 0; n < maxSlots; n++ {
 		s := o
-		s.KeyFile, s.TrustedFile = SlotFile(o.KeyFile, n), SlotFile(o.TrustedFile, n)
+		s.KeyFile, s.TrustedFile, s.InputKeys = SlotFile(o.KeyFile, n), SlotFile(o.TrustedFile, n), SlotFile(o.InputKeys, n)
 		if o.Origin != "" {
 			s.Origin = o.Origin + "/" + strconv.Itoa(n)
 		}

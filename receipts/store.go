@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -242,6 +243,9 @@ func (x *store) read(s span, f func(index int64, r record) error) error {
 	return err
 }
 
+// readBlock reads the index again where a block is not what it should be:
+// retention may have put another file in the place of the one that was there
+// when the span was made.
 func (x *store) readBlock(s span, f func(index int64, r record) error) error {
 	file, err := os.Open(s.seg.path)
 	if err != nil {
@@ -249,6 +253,11 @@ func (x *store) readBlock(s span, f func(index int64, r record) error) error {
 	}
 	defer file.Close()
 	_, records, err := s.seg.readBlock(file, s.block, nil, nil)
+	if errors.Is(err, errSegment) {
+		if now, _, serr := segmentOf(file, s.seg.path); serr == nil && now.blocks[s.block] != s.seg.blocks[s.block] {
+			_, records, err = now.readBlock(file, s.block, nil, nil)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(s.seg.path), err)
 	}

@@ -151,7 +151,12 @@ var blockPool = sync.Pool{New: func() any { return new(blockFacts) }}
 // walkSegment reads the blocks of a segment with all processors, and judges
 // them in order.
 func (j *judge) walkSegment(ctx context.Context, path string) error {
-	s, filters, err := readSegment(path)
+	f, err := os.Open(path) // once: retention may put another file in its place
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s, filters, err := segmentOf(f, path)
 	if errors.Is(err, errSegment) {
 		j.spoil(err)
 		return nil
@@ -163,11 +168,6 @@ func (j *judge) walkSegment(ctx context.Context, path string) error {
 		j.gone(s.first())
 		return nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan chan *blockFacts, runtime.GOMAXPROCS(0))
