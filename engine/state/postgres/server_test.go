@@ -38,6 +38,9 @@ func binaries() (string, error) {
 	}
 	slices.Sort(found)
 	for _, path := range slices.Backward(found) {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real // the other binaries are beside the real one
+		}
 		out, err := exec.Command(path, "--version").Output()
 		fields := strings.Fields(string(out))
 		if err != nil || len(fields) < 3 {
@@ -74,12 +77,22 @@ func newServer() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := unprivileged(exec.Command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-U", "fusebox", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-instructions")).CombinedOutput()
+	if err = s.init(); err == nil {
+		err = s.start()
+	}
 	if err != nil {
 		s.remove()
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+		return nil, err
 	}
-	return s, s.start()
+	return s, nil
+}
+
+func (s *server) init() error {
+	out, err := unprivileged(exec.Command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-U", "fusebox", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-instructions")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return nil
 }
 
 func emptyServer() (*server, error) {

@@ -138,6 +138,37 @@ func (s *suite) killed(t *testing.T) {
 	t.Logf("%d acknowledgements, none lost", acks)
 }
 
+// KillServer lets a process acknowledge while the store's server is killed, and
+// looks for everything that was acknowledged once the server is back, or
+// another one has taken over. before is where the child writes, after where
+// the parent looks; kill ends the server and brings the other about.
+func KillServer(t *testing.T, before, after string, acks int, open Opener, kill func()) {
+	t.Helper()
+	s := &suite{processes: open}
+	p := s.start(t, before, "ack", "survivor", 0)
+	p.expect("ready")
+	var said []string
+	for len(said) < acks {
+		line, more := p.next()
+		if !more {
+			t.Fatal("the child ended by itself")
+		}
+		said = append(said, line)
+	}
+	kill()
+	for p.lines.Scan() { // until it notices
+		if line := p.lines.Text(); !strings.HasPrefix(line, "error ") {
+			said = append(said, line)
+		}
+	}
+	p.cmd.Wait()
+	st := s.openAddress(t, after)
+	for _, line := range said {
+		survived(t, st, line)
+	}
+	t.Logf("%d acknowledgements, none lost", len(said))
+}
+
 // survived looks for what one line claims.
 func survived(t *testing.T, st state.Store, said string) {
 	t.Helper()
