@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"path"
 	"slices"
 	"strconv"
@@ -130,8 +131,8 @@ func lineAt(raw []byte, err error) int {
 }
 
 // canonical writes JSON after RFC 8785: keys in UTF-16 order, no spaces, the
-// shortest numbers. Integers beyond 2^53 keep their digits, which the RFC would
-// round: two different policies must not become one.
+// shortest numbers. A number that a float64 cannot hold exactly keeps its text,
+// where the RFC would round it: two different policies must not become one.
 func canonical(v any) []byte { return appendCanonical(nil, v) }
 
 func appendCanonical(b []byte, v any) []byte {
@@ -173,12 +174,16 @@ func appendCanonical(b []byte, v any) []byte {
 }
 
 func appendNumber(b []byte, n json.Number) []byte {
-	if i, err := strconv.ParseInt(string(n), 10, 64); err == nil {
-		return strconv.AppendInt(b, i, 10)
+	text := string(n)
+	if strings.Trim(text, "0123456789") == "" || text[0] == '-' && strings.Trim(text[1:], "0123456789") == "" {
+		if text == "-0" {
+			text = "0"
+		}
+		return append(b, text...)
 	}
 	f, err := n.Float64()
-	if err != nil || math.IsInf(f, 0) {
-		return append(b, n...)
+	if err != nil || !exact(text, f) {
+		return append(b, text...)
 	}
 	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
 		return strconv.AppendInt(b, int64(f), 10)
@@ -188,6 +193,16 @@ func appendNumber(b []byte, n json.Number) []byte {
 		format = 'e'
 	}
 	return strconv.AppendFloat(b, f, format, -1, 64)
+}
+
+// exact reports whether the shortest text of f denotes the same number as text.
+func exact(text string, f float64) bool {
+	if len(text) > 64 || math.Abs(f) > 1e60 || f != 0 && math.Abs(f) < 1e-60 {
+		return false
+	}
+	want, ok := new(big.Rat).SetString(text)
+	got, _ := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
+	return ok && want.Cmp(got) == 0
 }
 
 func appendString(b []byte, s string) []byte {

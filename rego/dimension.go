@@ -296,7 +296,7 @@ func operationDimensions[T any](c comparisons, op func(T) *taxonomy.Operation, c
 		flagDimension("operation.prior_unknown", in("prior_unknown"), func(x T, v bool) { op(x).PriorUnknown = v }),
 		numberDimension("operation.priority", in("priority"), c.with("operation.priority").edges(0), func(x T, v int64) { op(x).Priority = v }),
 		numberDimension("operation.attempt", in("attempt"), c.with("operation.attempt").edges(1), func(x T, v int64) { op(x).Attempt = v }),
-		numberDimension("operation.amount", in("amount"), c.with("operation.amount").edges(-1), func(x T, v int64) { op(x).Amount = v }),
+		numberDimension("operation.amount", in("amount"), append(c.with("operation.amount").edges(0), -1), func(x T, v int64) { op(x).Amount = v }),
 		numberDimension("operation.estimate.cost_nano_usd", false, c.with("operation.estimate.cost_nano_usd").edges(0), func(x T, v int64) { op(x).Estimate.CostNanoUSD = v }),
 		numberDimension("operation.estimate.input_tokens", false, c.with("operation.estimate.input_tokens").edges(0), func(x T, v int64) { op(x).Estimate.InputTokens = v }),
 		numberDimension("operation.estimate.output_tokens", false, c.with("operation.estimate.output_tokens").edges(0), func(x T, v int64) { op(x).Estimate.OutputTokens = v }),
