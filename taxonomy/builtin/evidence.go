@@ -248,6 +248,9 @@ func (e *evidence) plainErrors() {
 	if e.has(markErrorAnswer) && e.inner == 0 {
 		e.inner = e.topInner
 	}
+	if e.rpc && e.has(markErrorObject) {
+		e.mark(markRPCError)
+	}
 	if e.notified && !e.answered && !e.has(markErrorAnswer) {
 		e.mark(markRPCPending)
 	}

@@ -54,7 +54,6 @@ func (e *evidence) readStructured(body string) {
 func (e *evidence) readStream(body string) {
 	e.mark(markStream)
 	e.streamOpen = true
-	events := 0
 	for line := range strings.SplitSeq(body, "\n") {
 		line = strings.TrimRight(line, "\r")
 		switch {
@@ -62,17 +61,18 @@ func (e *evidence) readStream(body string) {
 			e.event(strings.TrimSpace(line[len("event:"):]))
 		case strings.HasPrefix(line, "data:"):
 			e.eventData(strings.TrimSpace(line[len("data:"):]))
-			events++
 		case strings.HasPrefix(line, "{"):
 			e.eventData(line)
-			events++
 		}
 	}
 	if e.has(markErrorAnswer) {
 		e.mark(markStreamError)
 	}
-	// A stream of one JSON-RPC message ends with it.
-	if e.streamOpen && events > 0 && !e.has(markErrorAnswer) && (e.has(markModelAnswer) || e.has(markStreamOutput)) {
+	if e.obs.Operation.Kind == "model" {
+		e.mark(markModelAnswer) // whatever came or did not come, an answer was due
+	}
+	// A stream of one JSON-RPC message ends with it; a model's has an end of its own.
+	if e.streamOpen && !e.has(markErrorAnswer) && e.has(markModelAnswer) {
 		e.mark(markStreamUnfinished)
 	}
 }

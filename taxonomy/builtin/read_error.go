@@ -157,6 +157,7 @@ func (r *bodyReader) errorList() {
 // data reads the "data" member: GraphQL results, or whatever an API wraps in
 // it.
 func (r *bodyReader) data() {
+	r.e.hasContent = true // embeddings and images stand here
 	switch r.Kind() {
 	case jsonscan.Object:
 		r.e.mark(markPartialData)

@@ -189,7 +189,11 @@ func (r *bodyReader) rootMember(key string, depth int) {
 		r.Skip()
 	case "output":
 		r.output()
-	case "message_start":
+	case "usageMetadata": // Gemini sends it with every answer, also with an empty one
+		e.mark(markModelAnswer)
+		r.Skip()
+	case "embedding", "embeddings":
+		e.hasContent = true
 		r.Skip()
 	case "delta":
 		r.delta()
@@ -225,6 +229,12 @@ func (r *bodyReader) rootMember(key string, depth int) {
 	case "enhanced":
 		r.enhanced()
 	default:
+		if strings.HasSuffix(key, "Exception") && r.Kind() == jsonscan.Object { // a frame of Bedrock's event stream
+			e.mark(markErrorAnswer)
+			e.code(key)
+			r.members(r.errorMember)
+			return
+		}
 		e.thing = e.thing || names(key)
 		r.Skip()
 	}
