@@ -26,6 +26,8 @@ type server struct {
 	dir  string
 	port int
 	cmd  *exec.Cmd
+
+	strace, trace string // the server's syncs are written to trace; "" is no trace
 }
 
 var errNoServer = errors.New("no PostgreSQL 15 or newer is installed")
@@ -133,7 +135,11 @@ func (s *server) start(settings ...string) error {
 	}
 	var log bytes.Buffer
 	for begin := time.Now(); ; {
-		s.cmd = unprivileged(exec.Command(filepath.Join(s.bin, "postgres"), args...))
+		line := append([]string{filepath.Join(s.bin, "postgres")}, args...)
+		if s.strace != "" {
+			line = append([]string{s.strace, "-f", "-qq", "-ttt", "-e", "trace=fsync,fdatasync", "-o", s.trace}, line...)
+		}
+		s.cmd = unprivileged(exec.Command(line[0], line[1:]...))
 		s.cmd.Stderr = &log
 		if err := s.cmd.Start(); err != nil {
 			return err

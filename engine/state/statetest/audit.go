@@ -115,7 +115,48 @@ func Audit(t *testing.T, address string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	syncs := countSyncs(string(must[[]byte](t)(os.ReadFile(trace))))
-	report := ""
+	report := judge(t, syncs)
+	if intents := gangWriters * auditEach; syncs["gang"]*16 > intents || syncs["gang"] == 0 {
+		t.Errorf("%d intents of %d writers at once: %d syncs, want at most one for 16", intents, gangWriters, syncs["gang"])
+	}
+	t.Logf("syncs for %d operations each (strace): %s, and %d for %d intents of %d writers at once", auditEach, report, syncs["gang"], gangWriters*auditEach, gangWriters)
+}
+
+// AuditServer is Audit for a store whose syncs happen in a server: trace is what
+// `strace -f -ttt -e trace=fsync,fdatasync -o trace` of the server wrote, and is
+// still writing. What falls into the time of an operation is counted for it.
+func AuditServer(t *testing.T, st state.Store, trace string) {
+	t.Helper()
+	type window struct{ from, to float64 }
+	windows := map[string]window{}
+	seconds := func() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
+	for _, a := range audited {
+		w := window{from: seconds()}
+		for i := range auditEach {
+			ok(t, a.do(ctx(t), st, key(i)))
+		}
+		w.to = seconds()
+		windows[a.name] = w
+	}
+	time.Sleep(300 * time.Millisecond) // strace is a little behind
+	syncs := map[string]int{}
+	for _, m := range timedSync.FindAllStringSubmatch(string(must[[]byte](t)(os.ReadFile(trace))), -1) {
+		at, _ := strconv.ParseFloat(m[1], 64)
+		for name, w := range windows {
+			if at >= w.from && at <= w.to {
+				syncs[name]++
+			}
+		}
+	}
+	t.Logf("syncs for %d operations each (strace of the server): %s", auditEach, judge(t, syncs))
+}
+
+// timedSync is the beginning of a sync in a trace with times.
+var timedSync = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) (?:fsync|fdatasync)\(`)
+
+// judge compares the syncs with what was promised.
+func judge(t *testing.T, syncs map[string]int) (report string) {
+	t.Helper()
 	for _, a := range audited {
 		n := syncs[a.name]
 		report += fmt.Sprintf("%s %d, ", a.name, n)
@@ -126,11 +167,7 @@ func Audit(t *testing.T, address string) {
 			t.Errorf("%d times %s: %d syncs, where none was promised", auditEach, a.name, n)
 		}
 	}
-	if intents := gangWriters * auditEach; syncs["gang"]*16 > intents || syncs["gang"] == 0 {
-		t.Errorf("%d intents of %d writers at once: %d syncs, want at most one for 16", intents, gangWriters, syncs["gang"])
-	}
-	report += fmt.Sprintf("and %d for %d intents of %d writers at once", syncs["gang"], gangWriters*auditEach, gangWriters)
-	t.Logf("syncs for %d operations each (strace): %s", auditEach, report)
+	return strings.TrimSuffix(report, ", ")
 }
 
 var markOrSync = regexp.MustCompile(`/statetest-mark/([^"]*)"|\b(?:fsync|fdatasync)\((\d+)`)

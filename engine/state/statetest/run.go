@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type suite struct {
 	address   func(t *testing.T) string
 	processes Opener
 	patience  time.Duration
+	only      []string
 }
 
 // An Opener opens the store at an address: a path, a connection string.
@@ -51,6 +53,9 @@ func WithProcesses(address func(t *testing.T) string, open Opener) Option {
 // WithPatience is how long Run waits for an event before it calls it lost; 30 s
 // where it is not given, so that a busy machine fails nothing.
 func WithPatience(d time.Duration) Option { return func(s *suite) { s.patience = d } }
+
+// Only runs the parts named: "dispatch", "queue", …
+func Only(parts ...string) Option { return func(s *suite) { s.only = parts } }
 
 // Long reports whether the long campaigns were asked for.
 func Long() bool { return os.Getenv("FUSEBOX_LONG") != "" }
@@ -79,7 +84,9 @@ func Run(t *testing.T, open func(t *testing.T) state.Store, options ...Option) {
 		{"prune", s.prune}, {"life", s.life}, {"clock", s.clock}, {"linear", s.linear},
 		{"parallel", s.parallel}, {"model", s.model}, {"processes", s.manyProcesses},
 	} {
-		t.Run(group.name, group.run)
+		if s.only == nil || slices.Contains(s.only, group.name) {
+			t.Run(group.name, group.run)
+		}
 	}
 }
 
