@@ -53,6 +53,7 @@ type Log struct {
 	closing   bool
 	seq       int64 // last number given
 	lastMono  int64
+	rollups   rollups
 	gaps      gapCounter
 	space     chan struct{} // closed when the ring was drained; nil when nobody waits
 	degraded  error
@@ -150,6 +151,14 @@ func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if class == Sample && !l.closing && l.rollups.skip(l.opt.Sampling.OneIn, r, now.UnixMicro()) {
+		l.stats.Submitted[Sample]++
+		l.stats.Sampled++
+		if l.rollups.total == 1 {
+			l.wakeUp()
+		}
+		return Ref{ID: id, Index: -1}, nil
+	}
 	if err := l.admit(ctx, class); err != nil {
 		if errors.Is(err, ErrClosed) {
 			return Ref{ID: id, Index: -1}, fmt.Errorf("submit receipt: %w", err)

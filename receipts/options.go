@@ -39,7 +39,9 @@ type Options struct {
 	SegmentBytes     int64         // a write-ahead file is closed at this size; 64 MiB
 	SegmentAge       time.Duration // … or at this age; 1 h
 
-	KeyAge time.Duration // a new key epoch when the key is this old; 0 is only by RotateKey
+	Sampling    Sampling      // opt-in; every receipt is written without it
+	RollupEvery time.Duration // how often counts of sampled-out receipts are written; 10 s
+	KeyAge      time.Duration // a new key epoch when the key is this old; 0 is only by RotateKey
 
 	// Now is the clock of time_us and mono_us; time.Now.
 	Now func() time.Time
@@ -60,6 +62,7 @@ func (o *Options) fill() error {
 	def(&o.CheckpointWithin, time.Second)
 	def(&o.SegmentBytes, 64<<20)
 	def(&o.SegmentAge, time.Hour)
+	def(&o.RollupEvery, 10*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -77,7 +80,7 @@ func (o *Options) fill() error {
 		return errors.New("receipts: KeyFile is missing: name a file outside the log folder")
 	case o.Depth < 8:
 		return fmt.Errorf("receipts: Depth must be at least 8, got %d", o.Depth)
-	case o.MaxWait < 0 || o.FlushEvery < 0 || o.SyncEvery < 0 || o.CheckpointWithin < 0 || o.SegmentAge < 0 || o.KeyAge < 0:
+	case o.MaxWait < 0 || o.FlushEvery < 0 || o.SyncEvery < 0 || o.CheckpointWithin < 0 || o.SegmentAge < 0 || o.KeyAge < 0 || o.RollupEvery < 0 || o.Sampling.OneIn < 0:
 		return errors.New("receipts: durations must be positive")
 	case o.CheckpointEvery < 1 || o.SegmentBytes < 1:
 		return errors.New("receipts: CheckpointEvery and SegmentBytes must be positive")
@@ -93,9 +96,10 @@ func def[T comparable](p *T, v T) {
 }
 
 // Stats counts what happened to the receipts of this process. For every class
-// Submitted = Written + Dropped + what still waits in memory.
+// Submitted = Written + Dropped + Sampled + what still waits in memory.
 type Stats struct {
 	Submitted, Written, Dropped [3]int64 // by Delivery: took a number, lie in the log file, are covered by a gap receipt
+	Sampled                     int64    // of class sample: left out by Options.Sampling, counted in rollup receipts
 	Own                         int64    // boot, gap, rollup, key and shutdown receipts of the log itself
 	Size                        int64    // receipts in the log, this and earlier processes
 	Synced                      int64    // … of them durable

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,9 +39,9 @@ type writer struct {
 	crash  func(step string) error // tests stop it between two steps
 	bad    error                   // the file is not to be used any more
 
-	flushAt, syncAt, headAt, retryAt time.Time // zero: nothing is due
-	remembered                       time.Time // when TrustedFile was last written
-	stale                            bool      // TrustedFile is behind
+	flushAt, syncAt, headAt, retryAt, rollAt time.Time // zero: nothing is due
+	remembered                               time.Time // when TrustedFile was last written
+	stale                                    bool      // TrustedFile is behind
 }
 
 const retryEvery = 250 * time.Millisecond
@@ -68,7 +69,7 @@ func (w *writer) run() {
 // untilDue is how long the writer may sleep.
 func (w *writer) untilDue() time.Duration {
 	var at time.Time
-	for _, t := range [...]time.Time{w.flushAt, w.syncAt, w.headAt, w.retryAt} {
+	for _, t := range [...]time.Time{w.flushAt, w.syncAt, w.headAt, w.retryAt, w.rollAt} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -87,6 +88,7 @@ func (w *writer) step() (closed bool) {
 	l.mu.Lock()
 	n, urgent, closing, bad := l.n, l.urgent || len(w.idle) > 0, l.closing, l.degraded != nil
 	dropped := l.gaps != (gapCounter{})
+	rolled := l.rollups.total > 0
 	l.mu.Unlock()
 	if bad && (closing || due(w.retryAt, now)) {
 		bad = !w.heal(now)
@@ -100,7 +102,12 @@ func (w *writer) step() (closed bool) {
 		w.answer(ErrDegraded)
 		return false
 	}
+	if rolled && w.rollAt.IsZero() {
+		w.rollAt = now.Add(l.opt.RollupEvery)
+	}
 	switch {
+	case due(w.rollAt, now):
+		w.drain()
 	case n == 0 && !dropped && len(w.idle) == 0:
 	case urgent || due(w.flushAt, now):
 		w.drain()
@@ -146,6 +153,10 @@ func (w *writer) drain() {
 	l.ring, w.spare = w.spare, l.ring
 	l.n, l.urgent = 0, false
 	own := l.ownLocked(l.gaps.take())
+	if l.closing || due(w.rollAt, time.Now()) {
+		own = append(own, l.rollupLocked()...)
+		w.rollAt = time.Time{}
+	}
 	if l.space != nil {
 		close(l.space)
 		l.space = nil
@@ -163,6 +174,14 @@ func (w *writer) drain() {
 func (l *Log) ownLocked(gaps []GapNote) (own []slot) {
 	for i := range gaps {
 		own = append(own, l.own(Receipt{Kind: KindGap, Gap: &gaps[i], Reason: gaps[i].Cause}))
+	}
+	return own
+}
+
+// rollupLocked makes rollup receipts. l.mu is held.
+func (l *Log) rollupLocked() (own []slot) {
+	for _, n := range l.rollups.take() {
+		own = append(own, l.own(Receipt{Kind: KindRollup, Rollup: &n}))
 	}
 	return own
 }
@@ -303,7 +322,7 @@ func (w *writer) degrade(step string, cause error) error {
 	err := fmt.Errorf("%s %s: %w", step, w.file.Name(), cause)
 	w.release(fmt.Errorf("%w: %w", ErrDegraded, err))
 	w.bad, w.retryAt = err, time.Now().Add(retryEvery)
-	w.flushAt, w.syncAt, w.headAt = time.Time{}, time.Time{}, time.Time{}
+	w.flushAt, w.syncAt, w.headAt, w.rollAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	w.l.mu.Lock()
 	w.l.degraded = err
 	w.l.mu.Unlock()
@@ -380,11 +399,7 @@ func (w *writer) shutdown(bad bool) error {
 	close(l.stop)
 	<-l.kept
 	if bad {
-		l.mu.Lock()
-		n := l.n + len(w.wait)
-		err := l.degraded
-		l.mu.Unlock()
-		return fmt.Errorf("close receipts: %w: %w; %d receipts in memory and %d bytes were not written", ErrDegraded, err, n, len(w.buf))
+		return w.lost()
 	}
 	w.drain()
 	l.mu.Lock()
@@ -392,18 +407,27 @@ func (w *writer) shutdown(bad bool) error {
 	l.mu.Unlock()
 	w.append(own)
 	err := w.checkpoint()
+	if w.bad != nil && w.heal(time.Now()) { // one more chance, in a new file
+		err = w.checkpoint()
+	}
 	w.publish()
+	if w.bad != nil {
+		return w.lost()
+	}
 	w.stale = w.stale || w.last.Size > 0
-	if rerr := w.remember(true); err == nil {
-		err = rerr
-	}
-	for _, f := range []*os.File{w.file, w.heads} {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}
+	err = errors.Join(err, w.remember(true), w.file.Close(), w.heads.Close())
 	if err != nil {
 		return fmt.Errorf("close receipts: %w", err)
 	}
 	return nil
+}
+
+// lost says what a log that could not write takes with it.
+func (w *writer) lost() error {
+	w.file.Close()
+	w.heads.Close()
+	w.l.mu.Lock()
+	defer w.l.mu.Unlock()
+	n := int64(w.l.n) + w.tree.n - w.synced
+	return fmt.Errorf("close receipts: %w: %w; %d receipts in memory were not written", ErrDegraded, w.l.degraded, n)
 }
