@@ -17,9 +17,9 @@ import (
 // each other, wazero#2165) with the state every call starts from.
 type generation struct {
 	limits       Limits
-	parsed       *meter.Module
 	runtime      wazero.Runtime
 	compiled     wazero.CompiledModule
+	data         []meter.Segment // until the image is taken
 	globalNames  []string
 	globalValues []uint64
 	image        *image
@@ -74,7 +74,7 @@ func build(c *Config, parsed *meter.Module) (*generation, error) {
 		WithMemoryCapacityFromMax(true).
 		WithDebugInfoEnabled(false).
 		WithCloseOnContextDone(false)
-	g := &generation{limits: c.Limits, parsed: parsed, globalNames: metered.Globals}
+	g := &generation{limits: c.Limits, data: metered.Data, globalNames: metered.Globals}
 	g.runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	fail := func(code Code, err error) (*generation, error) {
 		g.close()
@@ -84,7 +84,7 @@ func build(c *Config, parsed *meter.Module) (*generation, error) {
 	if g.compiled, err = g.runtime.CompileModule(ctx, metered.Wasm); err != nil {
 		return fail(Code(meter.Malformed), err)
 	}
-	if err := g.bind(ctx, c); err != nil {
+	if err := g.bind(ctx, c, parsed.Imports); err != nil {
 		return fail(Code(meter.Malformed), err)
 	}
 	if f := g.settle(); f != nil {
@@ -113,7 +113,7 @@ func (g *generation) settle() *fault {
 	if err != nil {
 		return &fault{code: "image", detail: err.Error()}
 	}
-	g.image, g.world = im, in.world.snapshot()
+	g.image, g.world, g.data = im, in.world.snapshot(), nil // the file's bytes may go
 	for _, gl := range in.globals {
 		g.globalValues = append(g.globalValues, gl.Get())
 	}
@@ -125,6 +125,9 @@ func (g *generation) boot() (*instance, *fault) {
 	in, err := g.start()
 	if err != nil {
 		return nil, &fault{code: "instantiate", detail: printable(firstLine(err.Error()), 300)}
+	}
+	for _, d := range g.data {
+		copy(in.mem.buf[d.Offset:in.mem.size], d.Bytes)
 	}
 	in.refill(g.limits.InitFuel)
 	for _, name := range []string{meter.StartExport, "_initialize"} {

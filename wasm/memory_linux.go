@@ -90,7 +90,7 @@ func (l *linear) rewind(pristine []byte) bool {
 		total += r.end - r.start
 	}
 	if !ok || total > keepMost {
-		return unix.Madvise(b, unix.MADV_DONTNEED) == nil
+		return l.dropAll()
 	}
 	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 	for _, r := range dirty {
@@ -98,3 +98,6 @@ func (l *linear) rewind(pristine []byte) bool {
 	}
 	return true
 }
+
+// dropAll is the other way of restoring, whatever was written.
+func (l *linear) dropAll() bool { return unix.Madvise(l.buf[:l.size], unix.MADV_DONTNEED) == nil }

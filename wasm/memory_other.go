@@ -19,3 +19,5 @@ func mapImage([]byte, int) error { return errors.ErrUnsupported }
 type pageScan struct{}
 
 func (l *linear) rewind([]byte) bool { return false }
+
+func (l *linear) dropAll() bool { return false }

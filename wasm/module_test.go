@@ -107,8 +107,7 @@ func overdue() *taxonomy.Observation {
 }
 
 func TestClassifyGo(t *testing.T) {
-	b, c := acmeGo(t)
-	m := load(t, b, c)
+	m := loadedGo(t)
 	a, err := m.AskClassifier(t.Context(), overdue(), forbidden)
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +133,7 @@ func BenchmarkAskC(b *testing.B) {
 }
 
 func BenchmarkAskGo(b *testing.B) {
-	f, c := acmeGo(b)
-	benchmarkAsk(b, load(b, f, c), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
+	benchmarkAsk(b, loadedGo(b), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
 }
 
 // benchmarkCall is one call and its reset, without building and reading
@@ -161,6 +159,5 @@ func BenchmarkCallC(b *testing.B) {
 }
 
 func BenchmarkCallGo(b *testing.B) {
-	f, c := acmeGo(b)
-	benchmarkCall(b, load(b, f, c), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
+	benchmarkCall(b, loadedGo(b), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/fusebox-dev/fusebox/wasm/meter"
 )
 
 // Error numbers of WASI preview 1.
@@ -205,10 +207,10 @@ func hostFunction(c *Config, module, name string) (hostFunc, bool) {
 }
 
 // bind defines the functions that the module imports, and no others.
-func (g *generation) bind(ctx context.Context, c *Config) error {
+func (g *generation) bind(ctx context.Context, c *Config, imports []meter.Import) error {
 	builders := map[string]wazero.HostModuleBuilder{}
 	bound := map[[2]string]bool{}
-	for _, im := range g.parsed.Imports {
+	for _, im := range imports {
 		if bound[[2]string{im.Module, im.Name}] {
 			continue
 		}

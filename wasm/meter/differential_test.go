@@ -46,6 +46,9 @@ func newPair(ctx context.Context, r [2]wazero.Runtime, wasm []byte) (*pair, erro
 	if first != nil {
 		return nil, nil
 	}
+	for _, d := range out.Data {
+		p.rewritten.Memory().Write(d.Offset, d.Bytes)
+	}
 	return p, nil
 }
 

@@ -83,6 +83,12 @@ type Custom struct {
 	Data []byte
 }
 
+// A Segment is data that a module's memory begins with.
+type Segment struct {
+	Offset uint32
+	Bytes  []byte // part of the bytes that were parsed
+}
+
 // Stats are the largest values found, to be compared with [Limits].
 type Stats struct {
 	Bytes, Functions, Instructions, MaxBody, MaxInstructions, MaxNesting, MaxTargets, MaxLocals int
@@ -109,7 +115,8 @@ type Module struct {
 	globals  []global
 	bodies   []body
 	table    []uint32 // functions that the element segments name
-	memUsed  bool     // a maximum is declared
+	data     []Segment
+	memUsed  bool // a maximum is declared
 	start    uint32
 	names    funcNames
 }

@@ -24,6 +24,12 @@ type Metered struct {
 	Globals []string // exports of every mutable global of the original, to be restored between calls
 	Start   bool     // there is a StartExport, to be called first
 	MemMax  uint32   // pages
+
+	// Data is to be written into the memory, in order, before anything runs. It
+	// is not in Wasm: only the first instance needs it, the others take a copy
+	// of the first one's memory, and a runtime keeps a record for each segment
+	// in each instance (the Go linker makes twenty thousand).
+	Data []Segment
 }
 
 // A typed block for a function's results; beyond one they need a type of their own.
@@ -38,7 +44,7 @@ type wrapper struct {
 // pages; a smaller declared maximum stays. Sections that would be wrong
 // afterwards, or that nobody verified, are left out.
 func (m *Module) Rewrite(memoryPages uint32) *Metered {
-	out := &Metered{MemMax: memoryPages, Start: m.HasStart}
+	out := &Metered{MemMax: memoryPages, Start: m.HasStart, Data: m.data}
 	if m.memUsed && m.MemMax < out.MemMax {
 		out.MemMax = m.MemMax
 	}
@@ -65,7 +71,6 @@ func (m *Module) Rewrite(memoryPages uint32) *Metered {
 	put(secExport, m.exportSection(out))
 	put(secElement, m.section(secElement))
 	put(secCode, code)
-	put(secData, m.section(secData))
 	put(secCustom, m.nameSection())
 	out.Wasm = b
 	return out

@@ -458,6 +458,7 @@ func (p *parser) dataSection(r *reader) {
 			r.fail(BadSection, "a data segment lies outside the memory")
 			return
 		}
+		p.m.data = append(p.m.data, Segment{off, data})
 	}
 }
 

@@ -1,4 +1,4 @@
-;; Recurses 5,000 deep through every kind of return and answers: the stack is given back.
+;; Recurses 1,500 deep through every kind of return and answers: the stack is given back.
 (module
   (memory (export "memory") 2)
   (func (export "fb_abi_1"))
@@ -13,6 +13,6 @@
         (br_table $a $b 2 (i32.rem_u (local.get $n) (i32.const 3))))
       (br 1)))
   (func (export "fb_classify") (param $p i32) (param $n i32) (result i64) (local $i i32)
-    (loop $l (call $f (i32.const 5000)) drop drop (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 10))))
+    (loop $l (call $f (i32.const 1500)) drop drop (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 10))))
     (i64.const 274877906981))
 )
