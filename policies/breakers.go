@@ -144,6 +144,11 @@ func (d *decoder) breaker(path string, table map[string]any) (breaker.Setting, b
 			t.Window.Length = 0
 		}
 	}
+	// What is restored by a decision or a finding comes back whole: the stages of
+	// the layer's default are for calls that prove something one by one.
+	if _, stated := table["ramp"]; !stated && breaker.Evidence(t.Probe.Evidence)&breaker.Calls == 0 {
+		t.Ramp = rampTOML{}
+	}
 	if len(t.Ramp.Steps) > breaker.MaxSteps {
 		d.add(path+".ramp.steps", "has %d steps, at most %d are possible", len(t.Ramp.Steps), breaker.MaxSteps)
 	}

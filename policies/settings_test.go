@@ -143,6 +143,17 @@ scope = ["agent"]
 	}
 }
 
+// A circuit that recovers on findings, not on calls, has no ramp unless one is
+// written; the tool layer's default would let an ambiguity circuit dribble.
+func TestNoRampWithoutProbingCalls(t *testing.T) {
+	if r := open(t).Settings.Breaker("ambiguity").Rule.Ramp; r != (breaker.Ramp{}) {
+		t.Errorf("ambiguity ramps: %+v", r)
+	}
+	if r := open(t).Settings.Breaker("tool").Rule.Ramp; r == (breaker.Ramp{}) {
+		t.Error("tool does not ramp")
+	}
+}
+
 func TestLinesOfKeys(t *testing.T) {
 	lines := locate("a = 1 # [x]\n[[b]]\nk = '''\n[no]\n'''\nm = { x = 1,\n  y = [\n \"]\", # ]\n 2 ] }\n[[b]]\n\"quoted key\" = \"a\\\"b\"\n[b.sub]\nd.e = 5\n")
 	for path, want := range map[string]int{"a": 1, "b[0]": 2, "b[0].k": 3, "b[0].m": 6, "b[0].m.x": 6, "b[0].m.y": 7, "b[0].m.y[0]": 8, "b[0].m.y[1]": 9,
