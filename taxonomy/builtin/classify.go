@@ -33,6 +33,8 @@ var (
 		source: "RFC 9110 section 15.3"}
 	lastSilent = rule{pack: "last", name: "no_answer", class: taxonomy.TransientTransport, reason: "no_answer", unknown: true,
 		retry: taxonomy.RetryBackoff, by: "table:last/no_answer", tier: tierStatus, source: "SPEC R-TAX-5"}
+	lastUnsent = rule{pack: "last", name: "not_sent", class: taxonomy.TransientTransport, reason: "local_not_sent",
+		retry: taxonomy.RetryNever, by: "table:last/not_sent", tier: tierStatus, source: "SPEC R-TAX-1"}
 	lastError = rule{pack: "last", name: "unclear_error", class: taxonomy.ClientInput, reason: "unclear_error",
 		retry: taxonomy.RetryNever, by: "table:last/unclear_error", tier: tierStatus, source: "SPEC R-TAX-5", unproven: true}
 	lastModelError = rule{pack: "last", name: "unclear_model_error", class: taxonomy.TransientTransport, reason: "unclear_error",
@@ -40,7 +42,8 @@ var (
 )
 
 // last decides what no rule knows. An answer without a sign of an error is a
-// success, and silence is UNKNOWN. An error nobody understands comes from a
+// success, and silence is UNKNOWN; what was not sent for no stated reason says
+// nothing about anybody's health. An error nobody understands comes from a
 // model as a fault that may pass; from a tool it is its own business: it feeds
 // no circuit and is not retried by itself, and of a write it proves nothing.
 func (e *evidence) last() *rule {
@@ -51,6 +54,9 @@ func (e *evidence) last() *rule {
 		return &lastError
 	case e.has(markAnswer), e.has(markPolling), e.obs.Operation.Kind == "workflow":
 		return &lastOK
+	}
+	if e.obs.Transport.Dispatched == taxonomy.DispatchedNo && !e.has(markTransportError) {
+		return &lastUnsent
 	}
 	return &lastSilent
 }

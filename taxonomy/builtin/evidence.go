@@ -32,6 +32,10 @@ type evidence struct {
 	topInner   int    // a status at the top of the body; it counts only in an error
 	coded      bool   // … that is called a code
 	statusSays string // the "status" at the top of the body
+	others     int    // members at the top that no reader knows
+	plain      bool   // a list of errors as plain texts
+	pending    bool   // the answer is still being made
+	cancelled  bool   // … or was cancelled
 	thing      bool   // the body describes a thing with an identity
 	rpc        bool   // a JSON-RPC message
 	notified   bool   // … that only notifies
@@ -87,11 +91,12 @@ func (s *scratch) end() {
 func (e *evidence) mark(m mark)     { e.marks |= 1 << m }
 func (e *evidence) has(m mark) bool { return e.marks>>m&1 != 0 }
 
-// exact looks a value up in a slot that is compared whole.
-func (e *evidence) exact(s slot, v string) {
+// exact looks a value up in a slot that is compared whole, and reports whether
+// some rule asks for it.
+func (e *evidence) exact(s slot, v string) bool {
 	m := e.table.exact[s]
 	if m == nil || v == "" || len(v) > maxValue {
-		return
+		return false
 	}
 	var buf [maxValue]byte
 	n := 0
@@ -103,9 +108,11 @@ func (e *evidence) exact(s slot, v string) {
 		buf[n] = c
 		n++
 	}
-	if a := m[string(buf[:n])]; a != 0 {
+	a := m[string(buf[:n])]
+	if a != 0 {
 		e.seen.add(a)
 	}
+	return a != 0
 }
 
 // maxValue is the longest value that is compared whole.
@@ -245,6 +252,9 @@ func (e *evidence) plainErrors() {
 	if text && !e.thing && (e.statusSays == "error" || e.statusSays == "fail" || e.coded && e.topInner != 0) {
 		e.mark(markErrorAnswer)
 	}
+	if e.plain && !e.thing && e.others == 0 && !e.has(markPartialData) {
+		e.mark(markErrorAnswer)
+	}
 	if e.has(markErrorAnswer) && e.inner == 0 {
 		e.inner = e.topInner
 	}
@@ -265,7 +275,9 @@ func (e *evidence) readTransport(t *taxonomy.Transport) {
 	if kind == "" {
 		kind = "unknown"
 	}
-	e.exact(slotErrorKind, kind)
+	if !e.exact(slotErrorKind, kind) {
+		e.exact(slotErrorKind, "unknown") // a kind this table has never heard of
+	}
 	e.wording(&e.table.error, t.Error, readQuoted)
 	if t.Error != "" {
 		e.readTold(t)

@@ -143,6 +143,7 @@ func (r *bodyReader) errorList() {
 			objects = true
 			r.members(r.errorMember)
 		case jsonscan.String:
+			e.plain = true
 			r.topText(9)
 		default:
 			r.Skip()

@@ -264,10 +264,14 @@ func (e *evidence) judgeContent() {
 	if e.has(markBodyTooLong) {
 		return // what was not read cannot be missed
 	}
-	if !e.hasContent && !e.has(markPromptBlocked) {
+	stream := e.has(markStream)
+	if e.cancelled {
+		e.exact(slotFinish, "response_cancelled")
+	}
+	if !e.hasContent && !e.has(markPromptBlocked) && (stream || !e.pending) {
 		e.mark(markEmptyContent)
 	}
-	if e.has(markStream) {
+	if stream {
 		return // its text came in pieces
 	}
 	if e.content != "" && len(e.content) <= shortAnswer && !e.called {
