@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -100,20 +99,8 @@ func (o *VerifyOptions) read() (trusted []Checkpoint, keys []note.Verifier, err 
 			trusted = append(trusted, list...)
 		}
 	}
-	for _, k := range o.Keys {
-		text := k
-		if b, err := os.ReadFile(k); err == nil {
-			text = string(b)
-		}
-		for _, line := range strings.Fields(text) {
-			v, err := note.NewVerifier(line)
-			if err != nil {
-				return nil, nil, fmt.Errorf("read verifier key %q: %w", line, err)
-			}
-			keys = append(keys, v)
-		}
-	}
-	return trusted, keys, nil
+	keys, err = ReadKeys(o.Keys...)
+	return trusted, keys, err
 }
 
 // judgeLog judges one folder. A file that disappears while it is read was
