@@ -115,9 +115,15 @@ func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	written := time.Unix(0, int64(d.u64()))
 	d.age = Instant(min(max(at.Sub(written), 0), maxAge(r)))
 	c.Since, c.Until = d.when(), d.when()
+	if c.Version == 0 {
+		c.Since = 0 // it has never changed
+	}
 	c.Window.Start, c.Window.Last = d.when(), d.when()
 	for i := range c.Leases {
 		c.Leases[i] = Lease{Token: d.u64(), Until: d.when()}
+		if c.Leases[i].Token == 0 {
+			c.Leases[i] = Lease{}
+		}
 	}
 	w := &c.Window
 	for i := range w.Ring {
@@ -137,23 +143,38 @@ func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	if err := c.sound(); err != nil {
 		return Circuit{}, err
 	}
+	if err := w.restore(&r.Window, now); err != nil {
+		return Circuit{}, err
+	}
+	c, _, _ = Step(r, c, Event{Kind: Restore}, now)
+	c.High = 0
+	return c, nil
+}
+
+// restore brings a stored window into the form that counting keeps it in.
+func (w *Window) restore(r *WindowRule, now Instant) error {
+	if !w.Used || w.Shape != r.shape() { // counted under another rule, as after a swap
+		*w = Window{Late: w.Late, Excluded: w.Excluded, ShadowOK: w.ShadowOK, ShadowFailed: w.ShadowFailed}
+		return nil
+	}
+	w.Start, w.Last = min(w.Start, now), min(w.Last, now)
+	w.Pos = min(w.Pos, r.Buckets-1)
 	var total uint64
-	for _, t := range w.Ring {
+	for i, t := range w.Ring {
+		if i >= int(r.Buckets) {
+			w.Ring[i] = Tally{}
+			continue
+		}
 		total += t.Total()
 	}
 	if total > full {
-		return Circuit{}, fmt.Errorf("%w: its window holds more than %d outcomes", ErrBadRecord, full)
+		return fmt.Errorf("%w: its window holds more than %d outcomes", ErrBadRecord, full)
 	}
 	w.Sum = Tally{}
 	for _, t := range w.Ring {
 		w.Sum = Tally{w.Sum.OK + t.OK, w.Sum.Slow + t.Slow, w.Sum.Failed + t.Failed, w.Sum.Unknown + t.Unknown}
 	}
-	if w.Used && w.Shape != r.Window.shape() { // counted under another rule, as after a swap
-		*w = Window{Late: w.Late, Excluded: w.Excluded}
-	}
-	c, _, _ = Step(r, c, Event{Kind: Restore}, now)
-	c.High = 0
-	return c, nil
+	return nil
 }
 
 // maxAge is the longest time that may have passed unseen: enough to end every
@@ -202,8 +223,9 @@ func (d *decoder) when() Instant {
 	if v == none {
 		return 0
 	}
-	const far = int64(longest) * 4 // no instant of a circuit is further away
-	return d.now + Instant(min(max(v, -far), far)) - d.age
+	const far = int64(longest) * 4 // what is further away is as good as that far
+	v = min(max(v, -far), far) - int64(d.age)
+	return d.now + Instant(max(v, -far))
 }
 
 func (d *decoder) text() string {

@@ -93,7 +93,7 @@ func (o *oracle) admission() string {
 	if i.State == Open && o.now < i.Until && !free && o.d.Would {
 		return "2: admitted before the cooldown's end"
 	}
-	if i.forced() == ForcedOpen && (o.d.Allow || o.d.Would || o.d.Lease.Token != 0 || o.moved()) {
+	if i.forced() == ForcedOpen && (o.d.Allow || o.d.Would || o.d.Lease.Token != 0 || o.ev.Kind == Admit && o.moved()) {
 		return "17: a forced-open circuit admitted, leased or moved"
 	}
 	if free && (!o.d.Allow || o.d.Lease.Token != 0) {

@@ -139,6 +139,9 @@ func (m *machine) tick() {
 func (m *machine) restore() {
 	c, r := m.c, m.r
 	for i := range c.Leases {
+		if c.Leases[i].Token == 0 {
+			continue
+		}
 		c.Leases[i].Until = min(c.Leases[i].Until, m.now.Add(r.Probe.Lease))
 	}
 	if c.State == Ramping {
