@@ -62,16 +62,22 @@ func (p *Permit) Mark(ctx context.Context) error {
 	rej := p.mark(ctx)
 	if rej != nil {
 		p.phase.Store(released)
-		p.spend.Settle(state.Amounts{}) // nothing was sent
+		p.giveBack(ctx)
 		p.free()
 		return p.e.refuse(p.policy, &p.op, rej)
 	}
 	p.phase.Store(dispatched)
 	p.e.permits.extend(p, p.lifetime())
-	if err := p.e.hit("after-intent-before-send"); err != nil {
-		return err
+	return p.e.hit("after-intent-before-send")
+}
+
+// giveBack returns what was taken for a call that was never sent: its part of a
+// budget block and its probe leases.
+func (p *Permit) giveBack(ctx context.Context) {
+	p.spend.Settle(state.Amounts{})
+	if err := p.e.carry(ctx, p.path.Release(p.ticket, p.e.clock.Mono())); err != nil {
+		p.e.meter.StoreError("release", err) // the lease runs out by itself
 	}
-	return nil
 }
 
 func (p *Permit) usedError() error {
@@ -108,7 +114,7 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 			return rej
 		}
 	} else if len(lines) > 0 {
-		d.Reservation = &state.Reservation{ID: p.id, Lines: lines, Expires: e.clock.Now().Add(e.at(p.lifetime()).Sub(e.clock.Now()))}
+		d.Reservation = &state.Reservation{ID: p.id, Lines: lines, Expires: e.at(p.lifetime())}
 		p.granted = true
 	}
 	var evidence promise
@@ -196,13 +202,30 @@ func (p *Permit) settleUnsent(ctx context.Context, reason string) {
 	defer cancel()
 	if p.op.Effect.Writes() {
 		_, err := e.parts.Store.Settle(ctx, p.id, state.Settlement{
-			Outcome: taxonomy.FailedBeforeSend, Class: taxonomy.PolicyDenial, Reason: reason, By: "engine", At: e.clock.Now(),
+			Outcome: taxonomy.FailedBeforeSend, Class: taxonomy.PersistentDependency, Reason: reason, By: "engine", At: e.clock.Now(),
 		})
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			e.meter.StoreError("settle", err) // the intent expires into UNKNOWN and is looked up
 		}
 	}
-	p.settleGrant(ctx, state.Amounts{})
+	if err := p.settleGrant(ctx, state.Amounts{}); err != nil {
+		e.meter.StoreError("settle", err) // until it expires, the reservation counts as used
+	}
+}
+
+// declare writes down a write that was sent without a dispatch, so that it is
+// visible and waits for reconciliation like any other.
+func (p *Permit) declare(ctx context.Context) error {
+	r := p.intentReceipt()
+	r.Flags = append(r.Flags, "undeclared_dispatch")
+	intent := p.intentRecord(r)
+	p.intent = r.ID
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.e.parts.StoreWait)
+	defer cancel()
+	evidence := p.e.begin(ctx, r)
+	_, err := p.e.parts.Store.Dispatch(ctx, state.Dispatch{Intent: intent})
+	_, everr := p.e.await(ctx, evidence)
+	return errors.Join(err, everr)
 }
 
 // void answers an intent receipt whose dispatch was not begun after all, so

@@ -226,6 +226,9 @@ func TestUndeclaredDispatchIsUnknown(t *testing.T) {
 	if res.Verdict.Outcome != taxonomy.Unknown || !slices.Contains(res.Flags, "undeclared_dispatch") {
 		t.Errorf("got %s, flags %v", res.Verdict.Outcome, res.Flags)
 	}
+	if in := h.Intents(t, state.Unsettled); len(in) != 1 {
+		t.Errorf("%d UNKNOWN intents wait for reconciliation, want 1", len(in))
+	}
 }
 
 // R-AGT-4: a denial binds, leaves a receipt, and repeated ones open the

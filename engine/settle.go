@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
@@ -47,12 +48,13 @@ func (p *Permit) Settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	}
 	if late {
 		p.flags = append(p.flags, "late")
+		if !p.resumed {
+			p.policy = p.e.current() // its own was let go when it lapsed
+		}
 	}
 	res, err := p.settle(ctx, obs)
 	p.phase.Store(settled)
-	if !late || p.resumed {
-		p.free()
-	}
+	p.free()
 	return res, err
 }
 
@@ -69,14 +71,7 @@ func (p *Permit) claim() bool {
 	return false
 }
 
-func (p *Permit) undeclared() bool {
-	for _, f := range p.flags {
-		if f == "undeclared_dispatch" {
-			return true
-		}
-	}
-	return false
-}
+func (p *Permit) undeclared() bool { return slices.Contains(p.flags, "undeclared_dispatch") }
 
 func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, error) {
 	e := p.e
@@ -91,8 +86,9 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	start := e.clock.Mono()
 	j := e.classify(ctx, p.policy, &obs)
 	e.meter.Stage("classify", time.Duration(e.clock.Mono()-start))
-	if p.undeclared() {
-		j.verdict = p.undeclaredVerdict(j.verdict, &obs)
+	if p.undeclared() && p.op.Effect.Writes() && obs.Transport.Dispatched != taxonomy.DispatchedNo {
+		errs = errors.Join(errs, p.declare(ctx))
+		j.verdict = p.undeclaredVerdict(&obs)
 	}
 
 	feeds, ev := p.route(ctx, j.verdict, &obs)
@@ -115,11 +111,8 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 
 // undeclaredVerdict is what can be said of something that was sent without a
 // dispatch: nothing durable vouches for it, so a write is UNKNOWN.
-func (p *Permit) undeclaredVerdict(v taxonomy.Verdict, obs *taxonomy.Observation) taxonomy.Verdict {
-	if obs.Transport.Dispatched == taxonomy.DispatchedNo || !p.op.Effect.Writes() {
-		return v
-	}
-	v = taxonomy.Verdict{Outcome: taxonomy.Unknown, Class: taxonomy.AmbiguousWrite, Reason: "undeclared_dispatch", By: "engine"}
+func (p *Permit) undeclaredVerdict(obs *taxonomy.Observation) taxonomy.Verdict {
+	v := taxonomy.Verdict{Outcome: taxonomy.Unknown, Class: taxonomy.AmbiguousWrite, Reason: "undeclared_dispatch", By: "engine"}
 	return taxonomy.Advise(&p.op, obs, v)
 }
 
@@ -224,10 +217,7 @@ func (p *Permit) Abandon(ctx context.Context) error {
 
 // release ends a permit that was never dispatched.
 func (p *Permit) release(ctx context.Context, reason string) error {
-	p.spend.Settle(state.Amounts{})
-	if err := p.e.carry(ctx, p.path.Release(p.ticket, p.e.clock.Mono())); err != nil {
-		p.e.meter.StoreError("release", err)
-	}
+	p.giveBack(ctx)
 	r := p.e.receiptFor(receipts.KindOutcome, receipts.Audit, p.policy, &p.op)
 	r.Parent, r.Reason, r.ErrorCode = p.admission, reason, reason
 	r.Outcome, r.ErrorClass = receipts.Some(taxonomy.FailedBeforeSend), taxonomy.Cancellation

@@ -17,7 +17,7 @@ import (
 // in 'single quotes'.
 //
 //	operation mail {"kind":"tool","provider":"mail","name":"mail.send",…}
-//	remote http 503 '{}' retry-after=30      one answer of the script
+//	remote http 503 '{}' retry-after=30      one answer of the script; elapsed=25s and local={…} are facts about it
 //	remote broken read_timeout committed     … after the request left, and applied
 //	remote refused connect_refused           … before any byte left
 //	remote stream 900 broken reset           … in mid-stream

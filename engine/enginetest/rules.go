@@ -96,6 +96,8 @@ func plainRoute(in *taxonomy.RouteInput) []taxonomy.Feed {
 		home = taxonomy.Feed{Layer: taxonomy.LayerWorkflow, Breaker: "loop", Level: "run_id", Signal: taxonomy.SignalOpenNow, Reason: in.Reason}
 	case taxonomy.PolicyDenial, taxonomy.Authentication, taxonomy.Authorization:
 		home = taxonomy.Feed{Layer: taxonomy.LayerAuthority, Breaker: "authority", Level: "action_class", Signal: taxonomy.SignalFailure, Reason: in.Reason}
+	case taxonomy.SemanticQuality, taxonomy.Validation:
+		home = taxonomy.Feed{Layer: taxonomy.LayerSemantic, Breaker: "semantic", Level: "schema", Signal: taxonomy.SignalFailure, Reason: in.Reason}
 	default:
 		home.Signal = taxonomy.SignalExcluded
 	}
@@ -119,12 +121,15 @@ func Breakers() []breaker.Setting {
 		return s
 	}
 	return []breaker.Setting{
-		set("provider", taxonomy.LayerProvider, "provider-open", nil, "provider", "region", "model"),
+		set("provider", taxonomy.LayerProvider, "provider-open", func(s *breaker.Setting) {
+			s.Rule.Trip.SlowOver, s.Rule.Trip.SlowRatio = 20*time.Second, breaker.One*8/10
+		}, "provider", "region", "model"),
 		set("tool", taxonomy.LayerTool, "tool-open", nil, "tool", "action", "tenant"),
 		set("ambiguity", taxonomy.LayerTool, "tool-open", func(s *breaker.Setting) {
 			s.Rule.Trip = breaker.Trip{Unknown: 1}
 			s.Rule.Probe.Evidence, s.Rule.Probe.Successes = breaker.Reconciled, 1
 		}, "tool", "action", "tenant"),
+		set("semantic", taxonomy.LayerSemantic, "review", nil, "model", "prompt_version", "schema"),
 		set("loop", taxonomy.LayerWorkflow, "stop", nil, "run_id"),
 		set("authority", taxonomy.LayerAuthority, "stop", func(s *breaker.Setting) {
 			s.Rule.Trip = breaker.Trip{Consecutive: 3}

@@ -111,14 +111,27 @@ func answer(w []string) (Answer, error) {
 			return a, err
 		}
 		body, headers := "", []string{}
+		var facts taxonomy.Raw
+		elapsed := 20 * time.Millisecond
 		for _, x := range rest[1:] {
-			if k, v, ok := strings.Cut(x, "="); ok && !strings.HasPrefix(x, "{") {
+			k, v, ok := strings.Cut(x, "=")
+			switch {
+			case !ok || strings.HasPrefix(x, "{"):
+				if x != "committed" {
+					body = x
+				}
+			case k == "elapsed":
+				if elapsed, err = time.ParseDuration(v); err != nil {
+					return a, err
+				}
+			case k == "local":
+				facts = taxonomy.Raw(v)
+			default:
 				headers = append(headers, k, v)
-			} else if x != "committed" {
-				body = x
 			}
 		}
 		a = HTTP(status, body, headers...)
+		a.Observation.ElapsedMS, a.Observation.Local = elapsed.Milliseconds(), facts
 	case "broken":
 		a = Broken(rest[0])
 	case "refused":
