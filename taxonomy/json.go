@@ -27,7 +27,7 @@ const (
 func ParseObservation(b []byte) (Observation, error) {
 	var o Observation
 	r := newReader("observation", string(b), maxDeep)
-	readDocument(&r, observationFields, &o, ObservationSchema)
+	readDocument(&r, observationFields(), &o, ObservationSchema)
 	if err := r.finish(); err != nil {
 		return Observation{}, err
 	}
@@ -42,7 +42,7 @@ func ParseObservation(b []byte) (Observation, error) {
 func ParseOperation(b []byte) (Operation, error) {
 	var o Operation
 	r := newReader("operation", string(b), maxDeep)
-	operationFields.read(&r, &o)
+	operationFields().read(&r, &o)
 	if err := r.finish(); err != nil {
 		return Operation{}, err
 	}
@@ -55,7 +55,7 @@ func ParseCandidates(b []byte) ([]Candidate, error) {
 	r := newReader("candidates", string(b), maxDeep)
 	r.array(func(int) {
 		d.candidates = append(d.candidates, Candidate{})
-		candidateFields.read(&r, &d.candidates[len(d.candidates)-1])
+		candidateFields().read(&r, &d.candidates[len(d.candidates)-1])
 	})
 	return d.candidates, r.finish()
 }
@@ -65,7 +65,7 @@ func ParseCandidates(b []byte) ([]Candidate, error) {
 func ParseClassifyInput(b []byte) (Observation, Verdict, error) {
 	var d classifyInput
 	r := newReader("classify input", string(b), maxDeep)
-	classifyInputFields.read(&r, &d)
+	classifyInputFields().read(&r, &d)
 	return d.observation, d.builtin, r.finish()
 }
 
@@ -74,7 +74,7 @@ func ParseClassifyInput(b []byte) (Observation, Verdict, error) {
 func ParseFallbackInput(b []byte) (Operation, Rejection, []Candidate, error) {
 	var d fallbackInput
 	r := newReader("fallback input", string(b), maxDeep)
-	fallbackInputFields.read(&r, &d)
+	fallbackInputFields().read(&r, &d)
 	return d.operation, d.rejection, d.candidates, r.finish()
 }
 
@@ -91,7 +91,7 @@ func ParseClassifyAnswer(b []byte) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	had := readRequired(&r, classifyAnswerFields, &v)
+	had := readRequired(&r, classifyAnswerFields(), &v)
 	if err := r.finish(); err != nil {
 		return Verdict{}, err
 	}
@@ -117,7 +117,7 @@ func ParseFallbackAnswer(b []byte) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	readRequired(&r, choiceFields, &c)
+	readRequired(&r, choiceFields(), &c)
 	if err := r.finish(); err != nil {
 		return Choice{}, err
 	}
@@ -171,25 +171,25 @@ func schemaField[T any](schema string) field[T] {
 
 // AppendObservation appends the canonical document (RFC 8785 form, every
 // member, keys sorted), without a "schema" member.
-func AppendObservation(b []byte, o *Observation) []byte { return observationFields.write(b, o) }
+func AppendObservation(b []byte, o *Observation) []byte { return observationFields().write(b, o) }
 
 // AppendOperation appends the canonical flat document.
-func AppendOperation(b []byte, o *Operation) []byte { return operationFields.write(b, o) }
+func AppendOperation(b []byte, o *Operation) []byte { return operationFields().write(b, o) }
 
 // AppendVerdict appends the canonical form of a verdict, with its advice.
-func AppendVerdict(b []byte, v *Verdict) []byte { return verdictFields.write(b, v) }
+func AppendVerdict(b []byte, v *Verdict) []byte { return verdictFields().write(b, v) }
 
 // AppendClassifyAnswer appends what a classifier written in Go answers.
-func AppendClassifyAnswer(b []byte, v *Verdict) []byte { return classifyAnswerFields.write(b, v) }
+func AppendClassifyAnswer(b []byte, v *Verdict) []byte { return classifyAnswerFields().write(b, v) }
 
 // AppendRejection appends the canonical form of a rejection.
-func AppendRejection(b []byte, r *Rejection) []byte { return rejectionFields.write(b, r) }
+func AppendRejection(b []byte, r *Rejection) []byte { return rejectionFields().write(b, r) }
 
 // AppendCandidate appends the canonical form of a candidate.
-func AppendCandidate(b []byte, c *Candidate) []byte { return candidateFields.write(b, c) }
+func AppendCandidate(b []byte, c *Candidate) []byte { return candidateFields().write(b, c) }
 
 // AppendChoice appends what a fallback chooser written in Go answers.
-func AppendChoice(b []byte, c *Choice) []byte { return choiceFields.write(b, c) }
+func AppendChoice(b []byte, c *Choice) []byte { return choiceFields().write(b, c) }
 
 func appendInt(b []byte, v int) []byte     { return jsonscan.AppendInt(b, int64(v)) }
 func appendUint(b []byte, v uint64) []byte { return strconv.AppendUint(b, v, 10) }

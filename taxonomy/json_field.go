@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -24,9 +25,15 @@ type field[T any] struct {
 // fields are the members of one kind of object, in the order of their names.
 type fields[T any] []field[T]
 
-func table[T any](fs ...field[T]) fields[T] {
-	slices.SortFunc(fs, func(a, b field[T]) int { return strings.Compare(a.name, b.name) })
-	return fs
+// lazy makes a table once, when it is first asked for.
+type lazy[T any] struct {
+	once sync.Once
+	fs   fields[T]
+}
+
+func (l *lazy[T]) get(build func() fields[T]) fields[T] {
+	l.once.Do(func() { l.fs = build() })
+	return l.fs
 }
 
 // read fills v from an object. Members may stand in any order, an unknown or
@@ -157,37 +164,37 @@ func texts[T any](name, doc string, at func(*T) *[]string) field[T] {
 		}}
 }
 
-func part[T, P any](name, doc string, fs *fields[P], at func(*T) *P) field[T] {
-	return field[T]{name, doc, shape{kind: "object", members: fs},
-		func(r *reader, v *T) { fs.read(r, at(v)) },
-		func(b []byte, v *T) []byte { return fs.write(b, at(v)) }}
+func part[T, P any](name, doc string, fs func() fields[P], at func(*T) *P) field[T] {
+	return field[T]{name, doc, shape{kind: "object", members: describing(fs)},
+		func(r *reader, v *T) { fs().read(r, at(v)) },
+		func(b []byte, v *T) []byte { return fs().write(b, at(v)) }}
 }
 
 // optional is an object or null.
-func optional[T, P any](name, doc string, fs *fields[P], at func(*T) **P) field[T] {
-	return field[T]{name, doc, shape{kind: "object", members: fs, null: true},
+func optional[T, P any](name, doc string, fs func() fields[P], at func(*T) **P) field[T] {
+	return field[T]{name, doc, shape{kind: "object", members: describing(fs), null: true},
 		func(r *reader, v *T) {
 			if r.Kind() == jsonscan.Null {
 				r.Null()
 				return
 			}
 			*at(v) = new(P)
-			fs.read(r, *at(v))
+			fs().read(r, *at(v))
 		},
 		func(b []byte, v *T) []byte {
 			if p := *at(v); p != nil {
-				return fs.write(b, p)
+				return fs().write(b, p)
 			}
 			return append(b, "null"...)
 		}}
 }
 
-func list[T, P any](name, doc string, fs *fields[P], at func(*T) *[]P) field[T] {
-	return field[T]{name, doc, shape{kind: "array", items: &shape{kind: "object", members: fs}},
+func list[T, P any](name, doc string, fs func() fields[P], at func(*T) *[]P) field[T] {
+	return field[T]{name, doc, shape{kind: "array", items: &shape{kind: "object", members: describing(fs)}},
 		func(r *reader, v *T) {
 			r.array(func(i int) {
 				*at(v) = append(*at(v), *new(P))
-				fs.read(r, &(*at(v))[i])
+				fs().read(r, &(*at(v))[i])
 			})
 		},
 		func(b []byte, v *T) []byte {
@@ -196,7 +203,7 @@ func list[T, P any](name, doc string, fs *fields[P], at func(*T) *[]P) field[T] 
 				if i > 0 {
 					b = append(b, ',')
 				}
-				b = fs.write(b, &(*at(v))[i])
+				b = fs().write(b, &(*at(v))[i])
 			}
 			return append(b, ']')
 		}}

@@ -120,31 +120,17 @@ func factsField(name, doc string) field[Verdict] {
 				if !r.ok() {
 					return
 				}
-				at, twice := slices.BinarySearchFunc(v.Facts, key, func(f Fact, k string) int {
-					if f.Name < k {
-						return -1
-					} else if f.Name > k {
-						return 1
-					}
-					return 0
-				})
-				if twice {
+				if !addFact(&v.Facts, Fact{key, value}) {
 					r.refuse("this fact once", "it twice")
-					return
 				}
-				v.Facts = slices.Insert(v.Facts, at, Fact{key, value})
 			})
 		},
 		func(b []byte, v *Verdict) []byte {
 			b = append(b, '{')
-			facts := slices.SortedFunc(slices.Values(v.Facts), func(a, b Fact) int {
-				if a.Name < b.Name {
-					return -1
-				} else if a.Name > b.Name {
-					return 1
-				}
-				return 0
-			})
+			var facts []Fact
+			for _, f := range v.Facts {
+				addFact(&facts, f)
+			}
 			for i, f := range facts {
 				if i > 0 {
 					b = append(b, ',')
@@ -155,4 +141,19 @@ func factsField(name, doc string) field[Verdict] {
 			}
 			return append(b, '}')
 		}}
+}
+
+// addFact keeps facts sorted by name; false when the name is there already.
+func addFact(facts *[]Fact, f Fact) bool {
+	at := len(*facts)
+	for at > 0 && (*facts)[at-1].Name >= f.Name {
+		at--
+	}
+	if at < len(*facts) && (*facts)[at].Name == f.Name {
+		return false
+	}
+	*facts = append(*facts, Fact{})
+	copy((*facts)[at+1:], (*facts)[at:])
+	(*facts)[at] = f
+	return true
 }

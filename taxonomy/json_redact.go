@@ -46,7 +46,7 @@ func headerShown(name string) bool {
 // bounds.
 func AppendClassifyInput(b []byte, o *Observation, builtin *Verdict) []byte {
 	d := classifyInput{observation: Redact(o), builtin: cutVerdict(builtin)}
-	return classifyInputFields.write(b, &d)
+	return classifyInputFields().write(b, &d)
 }
 
 // AppendFallbackInput appends the fusebox.fallback/v1 document. Candidates
@@ -67,7 +67,7 @@ func AppendFallbackInput(b []byte, o *Operation, r *Rejection, candidates []Cand
 	from := len(b)
 	for n := len(candidates); ; n = n * 3 / 4 {
 		d.candidates = candidates[:n]
-		b = fallbackInputFields.write(b[:from], &d)
+		b = fallbackInputFields().write(b[:from], &d)
 		if len(b)-from <= most || n == 0 {
 			return b
 		}

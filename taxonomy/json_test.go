@@ -38,6 +38,8 @@ func TestParseObservation(t *testing.T) {
 	}
 }
 
+// TestAbsentIsTheCarefulZero proves R-TAX-3 for what is read: an undeclared
+// effect is non_repeatable.
 func TestAbsentIsTheCarefulZero(t *testing.T) {
 	for _, text := range []string{`{}`, `{"operation":null,"transport":null,"response":null,"stream":null,"history":null,"local":null,"elapsed_ms":null}`,
 		`{"operation":{"effect":"","idempotency_key":false},"transport":{"dispatched":""}}`} {

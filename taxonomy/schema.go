@@ -11,12 +11,17 @@ type shape struct {
 	kind    string // string, integer, boolean, object, array, scalar (string, integer or boolean)
 	enum    []string
 	items   *shape // of an array, or of every member of an open object
-	members described
+	members func() described
 	null    bool // may be null also in what we write
 	orBool  bool
 	natural bool // never negative
 	longest int  // in characters; 0 is no bound
 	open    bool // any members
+}
+
+// describing hides the type of a table.
+func describing[T any](fs func() fields[T]) func() described {
+	return func() described { return fs() }
 }
 
 // described is a table seen without its type.
@@ -44,19 +49,21 @@ type Document struct {
 // member as required; those that we read leave them open, as the parsers do.
 func Documents() []Document {
 	return []Document{
-		{"operation.v1", "what an agent wants done", operationFields.describe, false},
-		{"observation.v1", "what came back from an attempt, as it is read", observationDocument.describe, false},
-		{"observation.v1.canonical", "an observation as it is written", observationFields.describe, true},
-		{"classify.v1", "what a classifier is asked", classifyInputFields.describe, true},
-		{"classify.v1.answer", "what a classifier may answer", describeRequired(classifyAnswerFields, "outcome", "class"), true},
-		{"fallback.v1", "what a fallback chooser is asked", fallbackInputFields.describe, true},
-		{"fallback.v1.answer", "what a fallback chooser may answer", describeRequired(choiceFields, "choose"), true},
-		{"verdict.v1", "a judged observation", verdictFields.describe, true},
-		{"rejection.v1", "a local decision not to send", rejectionFields.describe, true},
+		{"operation.v1", "what an agent wants done", operationFields().describe, false},
+		{"observation.v1", "what came back from an attempt, as it is read", observationDocument().describe, false},
+		{"observation.v1.canonical", "an observation as it is written", observationFields().describe, true},
+		{"classify.v1", "what a classifier is asked", classifyInputFields().describe, true},
+		{"classify.v1.answer", "what a classifier may answer", describeRequired(classifyAnswerFields(), "outcome", "class"), true},
+		{"fallback.v1", "what a fallback chooser is asked", fallbackInputFields().describe, true},
+		{"fallback.v1.answer", "what a fallback chooser may answer", describeRequired(choiceFields(), "choose"), true},
+		{"verdict.v1", "a judged observation", verdictFields().describe, true},
+		{"rejection.v1", "a local decision not to send", rejectionFields().describe, true},
 	}
 }
 
-var observationDocument = append(fields[Observation]{schemaField[Observation](ObservationSchema)}, observationFields...)
+func observationDocument() fields[Observation] {
+	return append(fields[Observation]{schemaField[Observation](ObservationSchema)}, observationFields()...)
+}
 
 // AppendSchema appends the JSON Schema of the document.
 func (d Document) AppendSchema(b []byte) []byte {
@@ -127,11 +134,11 @@ func (s *shape) describe(b []byte, o schemaOptions) []byte {
 		inner := o
 		inner.indent++
 		b = newline(b, inner.indent)
-		b = s.members.describe(b, inner)
+		b = s.members().describe(b, inner)
 		b = newline(b, o.indent)
 		return append(b, `}]`...)
 	case s.members != nil:
-		return s.members.describe(b, o)
+		return s.members().describe(b, o)
 	}
 	types := []string{s.kind}
 	if s.orBool && !o.written {

@@ -124,7 +124,8 @@ func corpusTest(t *testing.T, file string) {
 	}
 }
 
-// TestCorpus proves R-TAX-9: each record of the handed corpus is a case.
+// TestCorpus proves R-TAX-9, and by its families R-TAX-5, R-TAX-6 and R-TAX-8:
+// each record of the handed corpus is a case.
 func TestCorpus(t *testing.T) { corpusTest(t, "testdata/handed.jsonl") }
 
 // TestScore holds the rates that the corpus is accepted by, over all records

@@ -40,6 +40,8 @@ func layerOf(kind string, v taxonomy.Verdict) string {
 	return ""
 }
 
+// TestVerdictsCarryWhatRoutingNeeds proves R-TAX-4 and R-TAX-7 as far as a
+// verdict can: what must not teach a provider breaker is told apart.
 func TestVerdictsCarryWhatRoutingNeeds(t *testing.T) {
 	for _, r := range readCorpus(t, "testdata/handed.jsonl") {
 		t.Run(r.ID, func(t *testing.T) {

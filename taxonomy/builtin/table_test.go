@@ -235,6 +235,8 @@ func TestDigestFollowsTheRules(t *testing.T) {
 	}
 }
 
+// TestParsePackNamesLineAndRemedy also proves R-TAX-2: a rule without one of
+// the thirteen classes, or with a reason that is not snake_case, does not load.
 func TestParsePackNamesLineAndRemedy(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"about x\n", "x.rules:1: the pack has no name; begin with: pack NAME"},
