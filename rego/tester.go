@@ -19,7 +19,7 @@ type TestReport struct {
 	Passed   int
 	Failed   int
 	Skipped  int
-	Coverage float64 // percent of the lines of non-test rules
+	Coverage float64 // percent of the lines of non-test rules; 0 where it was not asked for
 	Missed   []Lines // non-test lines that no test reached
 }
 
@@ -51,14 +51,20 @@ func Test(ctx context.Context, f *Files, o Options) (*TestReport, error) {
 	if len(l.problems) > 0 {
 		return nil, l.failure()
 	}
-	report := l.run(ctx, f)
+	report := l.run(ctx, f, true)
 	if len(l.problems) > 0 {
 		return nil, l.failure()
 	}
 	return report, nil
 }
 
-func (l *loader) run(ctx context.Context, f *Files) *TestReport {
+// testTimeout bounds one test. Stock opa gives it 5 s; a server that loads a
+// policy on a busy machine gives it more, since a slow test is not a wrong rule.
+const testTimeout = time.Minute
+
+// run runs the tests; following which lines they reach makes them several times
+// slower.
+func (l *loader) run(ctx context.Context, f *Files, coverage bool) *TestReport {
 	roots := f.Roots
 	if roots == nil {
 		roots = []string{"fusebox"}
@@ -69,13 +75,11 @@ func (l *loader) run(ctx context.Context, f *Files) *TestReport {
 	}
 	compiler := l.newCompiler(ctx)
 	covered := cover.New()
-	results, err := tester.NewRunner().
-		SetCompiler(compiler).
-		SetStore(l.store).
-		SetModules(modules).
-		SetTimeout(5*time.Second).
-		SetCoverageQueryTracer(covered).
-		RunTests(ctx, l.txn)
+	runner := tester.NewRunner().SetCompiler(compiler).SetStore(l.store).SetModules(modules).SetTimeout(testTimeout)
+	if coverage {
+		runner = runner.SetCoverageQueryTracer(covered)
+	}
+	results, err := runner.RunTests(ctx, l.txn)
 	if err != nil {
 		if list, ok := err.(ast.Errors); ok {
 			l.astErrors(list)
@@ -94,7 +98,9 @@ func (l *loader) run(ctx context.Context, f *Files) *TestReport {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	report.coverage(covered, modules)
+	if coverage {
+		report.coverage(covered, modules)
+	}
 	return report
 }
 
@@ -149,7 +155,7 @@ func (t *TestReport) coverage(c *cover.Cover, modules map[string]*ast.Module) {
 
 // test runs the bundle's tests as a condition of activation.
 func (l *loader) test(ctx context.Context, f *Files, s *Snapshot) {
-	report := l.run(ctx, f)
+	report := l.run(ctx, f, l.options.MinCoverage > 0)
 	if report == nil {
 		return
 	}

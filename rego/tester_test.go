@@ -136,3 +136,23 @@ func TestStockCheck(t *testing.T) {
 		t.Errorf("a mistyped field: %v %s", err, out)
 	}
 }
+
+// Formatting is that of stock `opa fmt`, and the shipped files have it.
+func TestFormat(t *testing.T) {
+	for _, m := range shipped(t).Modules {
+		out, err := Format(m.Path, m.Source)
+		if err != nil || string(out) != string(m.Source) {
+			t.Errorf("%s is not formatted: %v", m.Path, err)
+		}
+	}
+	out, err := Format("x.rego", []byte("package x\nimport data.y\n\n\np if{input.a==y.b}"))
+	if err != nil || string(out) != "package x\n\nimport data.y\n\np if input.a == y.b\n" {
+		t.Errorf("%v %q", err, out)
+	}
+	if _, err := Format("x.rego", []byte("package x\np {")); err == nil || !strings.Contains(err.Error(), "x.rego") {
+		t.Errorf("%v", err)
+	}
+	if Evaluator != "opa/1.22.3" {
+		t.Logf("evaluator %s", Evaluator)
+	}
+}

@@ -14,22 +14,33 @@ decide(blocked, changes) := result if {
 	result := admission.decision with input as {"schema": "fusebox.admission/v1", "operation": operation, "blocked": blocked}
 }
 
+# The constants are the operator's; what they mean is tested here.
+config := data.fusebox.config.admission
+
 provider := [circuit("provider", "provider")]
 
 write := {"kind": "tool", "effect": "non_repeatable"}
 
 test_low_priority_is_rejected_with_a_reason if {
 	decide(provider, {}) == {"action": "reject", "reason": "low_priority", "expires_in_s": 0}
-	decide(provider, {"priority": 4}).action == "reject"
+	decide(provider, {"priority": config.queue_from_priority - 1}).action == "reject"
 }
 
 test_important_work_waits_with_an_expiry if {
-	decide(provider, {"priority": 5}) == {"action": "queue", "reason": "important_work_waits", "expires_in_s": 900}
+	decide(provider, {"priority": config.queue_from_priority}) == {
+		"action": "queue",
+		"reason": "important_work_waits",
+		"expires_in_s": config.queue_expires_s,
+	}
 }
 
 test_background_work_waits_longer if {
 	every origin in {"background", "schedule", "queue"} {
-		decide(provider, {"origin": origin}) == {"action": "queue", "reason": "background_work_waits", "expires_in_s": 3600}
+		decide(provider, {"origin": origin}) == {
+			"action": "queue",
+			"reason": "background_work_waits",
+			"expires_in_s": config.background_expires_s,
+		}
 	}
 }
 

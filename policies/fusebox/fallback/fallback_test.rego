@@ -58,10 +58,10 @@ test_a_write_takes_only_what_loses_nothing if {
 }
 
 test_an_alternate_must_be_evaluated_for_the_task if {
-	choose({"task_class": "legal"}, {}, [candidate("alternate", [])]) == []
-	choose({"task_class": "legal", "effect": "non_repeatable"}, {}, [candidate("alternate", [])]) == []
+	choose({"task_class": "translation"}, {}, [candidate("alternate", [])]) == []
+	choose({"task_class": "translation", "effect": "non_repeatable"}, {}, [candidate("alternate", [])]) == []
 	everywhere := fallback.decision with input as {
-		"operation": {"effect": "read_only", "action_class": "", "task_class": "legal"},
+		"operation": {"effect": "read_only", "action_class": "", "task_class": "translation"},
 		"rejection": {"layer": "provider", "class": "none", "breaker": "provider"},
 		"candidates": [candidate("alternate", [])],
 	}
