@@ -300,9 +300,11 @@ type Queue interface {
 	// wait for a person.
 	Put(ctx context.Context, it Item) error
 	// Claim leases up to n waiting items of a dependency ("" is any), highest
-	// priority and oldest deadline first. It never hands out an expired item;
-	// those it meets become Expired and are returned apart, also with n 0. A
-	// claim that ran out waits again, under a new token.
+	// priority and oldest deadline first. Claims that run at the same time may
+	// pass over each other's candidates, and then return less, or a lower one.
+	// It never hands out an expired item; those it meets become Expired and are
+	// returned apart, also with n 0. A claim that ran out waits again, under a
+	// new token.
 	Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []Item, err error)
 	// Renew lengthens a claim to lease from now; ErrFenced once it ran out.
 	Renew(ctx context.Context, id string, claim uint64, lease time.Duration) error

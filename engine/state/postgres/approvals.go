@@ -54,18 +54,6 @@ func (s *Store) Grant(ctx context.Context, a taxonomy.Approval) error {
 	return err
 }
 
-// checkUse locks the approval and says whether it may be used.
-func (t *tx) checkUse(id string) error {
-	a, found, err := t.approval(id)
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return fmt.Errorf("use approval %s: %w", id, state.ErrNotFound)
-	}
-	return state.CheckUse(a.Approval, a.usedBy, t.now)
-}
-
 // Approved returns what is allowed now, in the order in which it was given.
 func (s *Store) Approved(ctx context.Context, tenant string, scopes ...string) ([]taxonomy.Approval, error) {
 	if len(scopes) == 0 {

@@ -13,11 +13,19 @@ import (
 func (s *Store) Reserve(ctx context.Context, r state.Reservation) (state.Grant, error) {
 	r.Lines = slices.Clone(r.Lines)
 	err := s.do(ctx, "reserve "+r.ID, func(t *tx) error {
-		accounts, repeated, err := t.fits(r)
-		if err != nil {
+		h := t.hold(r)
+		if err := t.flush(); err != nil {
 			return err
 		}
-		if repeated {
+		var m missing
+		accounts, repeated, err := h.fits(&m)
+		if err == nil {
+			err = m.complain()
+		}
+		switch {
+		case err != nil:
+			return err
+		case repeated:
 			return errUnchanged
 		}
 		return t.reserve(r, accounts)
@@ -34,35 +42,42 @@ type account struct {
 	open int64
 }
 
-// fits locks the accounts and checks a reservation. It returns the accounts as
-// they stand.
-func (t *tx) fits(r state.Reservation) (accounts map[string]*account, repeated bool, err error) {
-	var names []string
-	for _, l := range r.Lines {
-		if l.Account != "" && !slices.Contains(names, l.Account) {
-			names = append(names, l.Account)
-		}
-	}
-	if accounts, err = t.accounts(names); err != nil {
-		return nil, false, err
-	}
-	// Asked after the accounts are locked, so that a repeat that runs at the
-	// same time is seen.
-	old := state.Reservation{ID: r.ID}
-	var settled bool
-	found, err := t.row("SELECT lines, settled FROM @reservation WHERE id = $1::text", []any{r.ID}, state.Document(&old.Lines), &settled)
+// held is what a reservation has to know, once the queue was sent.
+type held struct {
+	t        *tx
+	r        state.Reservation
+	accounts *accounts
+	old      state.Reservation
+	found    bool
+	settled  bool
+}
+
+// hold queues the locking of the accounts, and after that the question whether
+// the reservation is there already: a repeat that runs at the same time has to
+// be seen.
+func (t *tx) hold(r state.Reservation) *held {
+	h := &held{t: t, r: r, old: state.Reservation{ID: r.ID}, accounts: t.accounts(r.Lines)}
+	t.ask("SELECT lines, settled FROM @reservation WHERE id = $1::text", []any{r.ID}, func(row scan) error {
+		h.found = true
+		return row(state.Document(&h.old.Lines), &h.settled)
+	})
+	return h
+}
+
+// fits checks the reservation. It returns the accounts as they stand; those
+// that are not there go to m, and count as empty.
+func (h *held) fits(m *missing) (rows map[string]*account, repeated bool, err error) {
 	switch {
-	case err != nil:
-		return nil, false, err
-	case found && (settled || !old.Same(r)):
-		return nil, false, fmt.Errorf("reserve %s: %w: it was given for other amounts, or is settled", r.ID, state.ErrConflict)
-	case found:
+	case h.found && (h.settled || !h.old.Same(h.r)):
+		return nil, false, fmt.Errorf("reserve %s: %w: it was given for other amounts, or is settled", h.r.ID, state.ErrConflict)
+	case h.found:
 		return nil, true, nil
 	}
-	if err := r.Check(t.now); err != nil {
+	if err := h.r.Check(h.t.now); err != nil {
 		return nil, false, err
 	}
-	return accounts, false, r.Fits(func(name string) state.Usage { return accounts[name].Usage })
+	rows = h.accounts.rows(m)
+	return rows, false, h.r.Fits(func(name string) state.Usage { return rows[name].Usage })
 }
 
 const accountColumns = "used_cost, used_tokens, used_attempts, used_time, held_cost, held_tokens, held_attempts, held_time"
@@ -72,27 +87,39 @@ func usageColumns(u *state.Usage) []any {
 		&u.Reserved.CostNanoUSD, &u.Reserved.Tokens, &u.Reserved.Attempts, &u.Reserved.TimeMS}
 }
 
-// accounts locks rows in the order of their names, so that no two transactions
-// wait for each other. Missing ones are made.
-func (t *tx) accounts(names []string) (map[string]*account, error) {
-	slices.Sort(names)
-	out := map[string]*account{}
-	const q = "SELECT name, " + accountColumns + ", open FROM @account WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE"
-	for len(out) < len(names) {
-		err := t.each(q, []any{names}, func(row scan) error {
-			a := &account{}
-			err := row(append(append([]any{&a.Account}, usageColumns(&a.Usage)...), &a.open)...)
-			out[a.Account] = a
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		if len(out) < len(names) {
-			t.queue("INSERT INTO @account (name) SELECT n FROM unnest($1::text[]) AS n ORDER BY n ON CONFLICT DO NOTHING", names)
+// accounts are locked rows, once the queue was sent.
+type accounts struct {
+	names []string
+	found map[string]*account
+}
+
+// accounts queues the locking of the lines' accounts, in the order of their
+// names, so that no two transactions wait for each other.
+func (t *tx) accounts(lines []state.Line) *accounts {
+	a := &accounts{found: map[string]*account{}}
+	for _, l := range lines {
+		if l.Account != "" && !slices.Contains(a.names, l.Account) {
+			a.names = append(a.names, l.Account)
 		}
 	}
-	return out, t.begun()
+	const q = "SELECT name, " + accountColumns + ", open FROM @account WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE"
+	t.ask(q, []any{a.names}, func(row scan) error {
+		one := &account{}
+		err := row(append(append([]any{&one.Account}, usageColumns(&one.Usage)...), &one.open)...)
+		a.found[one.Account] = one
+		return err
+	})
+	return a
+}
+
+func (a *accounts) rows(m *missing) map[string]*account {
+	for _, name := range a.names {
+		if a.found[name] == nil {
+			m.accounts = append(m.accounts, name)
+			a.found[name] = &account{Usage: state.Usage{Account: name}}
+		}
+	}
+	return a.found
 }
 
 func (t *tx) putAccount(a *account) {
@@ -148,14 +175,13 @@ func (t *tx) settleGrant(id string, used state.Amounts) error {
 	case settled:
 		return fmt.Errorf("settle grant %s: %w: it is settled with %+v", id, state.ErrConflict, before)
 	}
-	var names []string
-	for _, l := range r.Lines {
-		if !slices.Contains(names, l.Account) {
-			names = append(names, l.Account)
-		}
+	locked := t.accounts(r.Lines)
+	if err := t.flush(); err != nil {
+		return err
 	}
-	accounts, err := t.accounts(names)
-	if err != nil {
+	var m missing
+	accounts := locked.rows(&m)
+	if err := m.complain(); err != nil {
 		return err
 	}
 	for _, l := range r.Lines {
@@ -202,10 +228,11 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 		sum := 0
 		then := state.Nanos(before)
 		for q, args := range map[string][]any{
-			"DELETE FROM @intent WHERE state = 2 AND settled_at < $1::bigint":       {then},
-			"DELETE FROM @reservation WHERE settled AND settled_at < $1::bigint":    {then},
-			"DELETE FROM @item WHERE state IN (2, 3, 5) AND expires < $1::bigint":   {then},
-			"DELETE FROM @approval WHERE until < $1::bigint AND until < $2::bigint": {then, state.Nanos(t.now)},
+			"DELETE FROM @intent WHERE state = 2 AND settled_at < $1::bigint":                           {then},
+			"DELETE FROM @reservation WHERE settled AND settled_at < $1::bigint":                        {then},
+			"DELETE FROM @item WHERE state IN (2, 3, 5) AND expires < $1::bigint":                       {then},
+			"DELETE FROM @doc WHERE key IN (SELECT key FROM @doc WHERE rev = 0 FOR UPDATE SKIP LOCKED)": {},
+			"DELETE FROM @approval WHERE until < $1::bigint AND until < $2::bigint":                     {then, state.Nanos(t.now)},
 			// An account that somebody has locked is in use.
 			"DELETE FROM @account WHERE name IN (SELECT name FROM @account WHERE open = 0 AND touched < $1::bigint FOR UPDATE SKIP LOCKED)": {then},
 		} {
@@ -213,7 +240,9 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 			if err != nil {
 				return err
 			}
-			sum += n
+			if len(args) > 0 { // empty rows are nobody's
+				sum += n
+			}
 		}
 		total = sum
 		return nil

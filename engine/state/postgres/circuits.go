@@ -9,6 +9,7 @@ import (
 	"github.com/fusebox-dev/fusebox/engine/state"
 )
 
+// keysOf are keys as they are stored: a key may hold any byte.
 func keysOf(keys []string) [][]byte {
 	out := make([][]byte, len(keys))
 	for i, k := range keys {
@@ -51,8 +52,13 @@ func (s *Store) Update(ctx context.Context, key string, f func(state.Doc) ([]byt
 	}
 	var out state.Doc
 	err := s.do(ctx, "update "+key, func(t *tx) error {
-		docs, err := t.lock(key)
-		if err != nil {
+		l := t.lock(key)
+		if err := t.flush(); err != nil {
+			return err
+		}
+		var m missing
+		docs := l.docs(&m)
+		if err := m.complain(); err != nil {
 			return err
 		}
 		data, mode := f(docs[0])
@@ -61,7 +67,8 @@ func (s *Store) Update(ctx context.Context, key string, f func(state.Doc) ([]byt
 			return errUnchanged
 		}
 		t.relaxed = !mode
-		return t.put(key, data, mode, &out)
+		t.put(key, data, mode, &out)
+		return nil
 	})
 	if err != nil && err != errUnchanged {
 		return state.Doc{}, err
@@ -72,47 +79,48 @@ func (s *Store) Update(ctx context.Context, key string, f func(state.Doc) ([]byt
 // errUnchanged rolls a transaction back that has nothing to write.
 var errUnchanged = fmt.Errorf("unchanged")
 
-// lock reads documents and keeps others from changing them. A key that was
-// never written is locked by a placeholder, which a rollback takes away. Rows
-// are locked in the order of their keys, so that no two wait for each other.
-func (t *tx) lock(keys ...string) ([]state.Doc, error) {
-	const q = "SELECT key, rev, data FROM @doc WHERE key = ANY($1::bytea[]) ORDER BY key FOR UPDATE"
-	found := map[string]state.Doc{}
-	for len(found) < len(keys) {
-		err := t.each(q, []any{keysOf(keys)}, func(row scan) error {
+// lock queues the reading of documents, in the order of their keys, so that no
+// two transactions wait for each other; others cannot change them until the
+// end. A key that was never written is locked by an empty row.
+func (t *tx) lock(keys ...string) *locked {
+	l := &locked{t: t, keys: keys, found: map[string]state.Doc{}}
+	if len(keys) > 0 {
+		t.ask("SELECT key, rev, data FROM @doc WHERE key = ANY($1::bytea[]) ORDER BY key FOR UPDATE", []any{keysOf(keys)}, func(row scan) error {
 			d, err := scanDoc(row)
-			found[d.Key] = d
+			l.found[d.Key] = d
 			return err
 		})
-		if err != nil {
-			return nil, err
-		}
-		var missing []string
-		for _, k := range keys {
-			if _, there := found[k]; !there {
-				missing = append(missing, k)
-			}
-		}
-		if len(missing) == 0 {
-			break
-		}
-		slices.Sort(missing)
-		t.queue("INSERT INTO @doc (key, rev, mode_xid, data) SELECT k, 0, '0'::xid8, '' FROM unnest($1::bytea[]) AS k ORDER BY k ON CONFLICT DO NOTHING", keysOf(missing))
 	}
-	docs := make([]state.Doc, len(keys))
-	for i, k := range keys {
-		docs[i] = state.Doc{Key: k, Now: t.now}
-		if d := found[k]; d.Rev.N > 0 {
-			docs[i].Data, docs[i].Rev = d.Data, state.Rev{Epoch: t.epoch, N: d.Rev.N}
+	return l
+}
+
+// locked are documents that a transaction holds, once the queue was sent.
+type locked struct {
+	t     *tx
+	keys  []string
+	found map[string]state.Doc
+}
+
+// docs returns them in the order asked; rows that are not there go to m.
+func (l *locked) docs(m *missing) []state.Doc {
+	docs := make([]state.Doc, len(l.keys))
+	for i, k := range l.keys {
+		d, there := l.found[k]
+		if !there {
+			m.keys = append(m.keys, []byte(k))
+		}
+		docs[i] = state.Doc{Key: k, Now: l.t.now}
+		if d.Rev.N > 0 {
+			docs[i].Data, docs[i].Rev = d.Data, state.Rev{Epoch: l.t.epoch, N: d.Rev.N}
 		}
 	}
-	return docs, nil
+	return docs
 }
 
 // put queues the next version of a locked document; out is complete once the
 // transaction has committed. A change of mode is announced: the notice carries
 // nothing, it only says that it is time to look.
-func (t *tx) put(key string, data []byte, mode bool, out *state.Doc) error {
+func (t *tx) put(key string, data []byte, mode bool, out *state.Doc) {
 	q := "UPDATE @doc SET rev = nextval('@rev'), data = $2::bytea WHERE key = $1::bytea RETURNING rev"
 	if mode {
 		q = "UPDATE @doc SET rev = nextval('@rev'), data = $2::bytea, mode_xid = pg_current_xact_id() WHERE key = $1::bytea RETURNING rev"
@@ -122,7 +130,6 @@ func (t *tx) put(key string, data []byte, mode bool, out *state.Doc) error {
 	if mode {
 		t.queue("SELECT pg_notify($1::text, '')", t.s.channel())
 	}
-	return nil
 }
 
 // Each reads page by page; a document written meanwhile may be seen or not.

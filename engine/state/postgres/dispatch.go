@@ -31,35 +31,38 @@ func (s *Store) Dispatch(ctx context.Context, d state.Dispatch) (state.Dispatche
 	return out, nil
 }
 
-func (t *tx) dispatch(d state.Dispatch, out *state.Dispatched) error {
-	if d.Reservation != nil {
-		out.Grant = state.Grant{ID: d.Reservation.ID, Lines: d.Reservation.Lines}
-	}
-	if d.Intent != nil {
-		if old, found, err := t.intent(d.Intent.ID); err != nil {
-			return err
-		} else if found {
-			return t.repeated(old, d, out)
-		}
-	}
-	p, err := t.plan(d)
-	if err != nil {
-		return err
-	}
-	return t.carryOut(d, p, out)
+// seen is what a dispatch has to know. All of it is asked in one round trip;
+// the statements run one after the other, so rows are locked in one order:
+// intent, accounts, approval, documents.
+type seen struct {
+	intent   state.Intent
+	there    bool
+	held     *held
+	approval *approval
+	docs     *locked
 }
 
-// repeated answers the same dispatch again after a lost reply.
-func (t *tx) repeated(old state.Intent, d state.Dispatch, out *state.Dispatched) error {
-	if old.State != state.InFlight || !old.SameDispatch(*d.Intent) {
-		return fmt.Errorf("dispatch intent %s: %w: it is there already, as %s", old.ID, state.ErrConflict, old.State)
+func (t *tx) look(d state.Dispatch) (v seen, err error) {
+	if d.Intent != nil {
+		t.ask("SELECT "+state.IntentColumns+" FROM @intent WHERE id = $1::text FOR UPDATE", []any{d.Intent.ID}, func(row scan) (err error) {
+			v.there = true
+			v.intent, err = state.ScanIntent(row)
+			return err
+		})
 	}
-	docs, err := t.lock(leaseKeys(d)...)
-	if err != nil {
-		return err
+	if d.Reservation != nil {
+		v.held = t.hold(*d.Reservation)
 	}
-	out.Docs = docs
-	return errUnchanged
+	if d.UseApproval != "" {
+		t.ask("SELECT "+approvalColumns+" FROM @approval WHERE id = $1::text FOR UPDATE", []any{d.UseApproval}, func(row scan) error {
+			a, err := scanApproval(row)
+			v.approval = &a
+			return err
+		})
+	}
+	v.docs = t.lock(leaseKeys(d)...)
+	err = t.flush() // fills v
+	return v, err
 }
 
 func leaseKeys(d state.Dispatch) (keys []string) {
@@ -69,57 +72,68 @@ func leaseKeys(d state.Dispatch) (keys []string) {
 	return keys
 }
 
-// plan is what a dispatch will write, once nothing has refused.
-type plan struct {
-	accounts map[string]*account // nil where the reservation was made before
-	docs     []state.Doc         // as the leases saw them
-	data     [][]byte            // what they become; nil stays
+func (t *tx) dispatch(d state.Dispatch, out *state.Dispatched) error {
+	v, err := t.look(d)
+	if err != nil {
+		return err
+	}
+	if d.Reservation != nil {
+		out.Grant = state.Grant{ID: d.Reservation.ID, Lines: d.Reservation.Lines}
+	}
+	var m missing
+	out.Docs = v.docs.docs(&m)
+	if v.there {
+		// The same again, after a lost reply.
+		if v.intent.State != state.InFlight || !v.intent.SameDispatch(*d.Intent) {
+			return fmt.Errorf("dispatch intent %s: %w: it is there already, as %s", v.intent.ID, state.ErrConflict, v.intent.State)
+		}
+		return errUnchanged
+	}
+	return t.carryOut(d, v, &m, out)
 }
 
-func (t *tx) plan(d state.Dispatch) (p plan, err error) {
-	if d.Reservation != nil {
-		if p.accounts, _, err = t.fits(*d.Reservation); err != nil {
-			return p, err
+// carryOut asks every rule, and writes when none refused and nothing that has
+// to be locked is missing.
+func (t *tx) carryOut(d state.Dispatch, v seen, m *missing, out *state.Dispatched) error {
+	var accounts map[string]*account // nil where the reservation was made before
+	if v.held != nil {
+		var err error
+		if accounts, _, err = v.held.fits(m); err != nil {
+			return err
 		}
 	}
 	if d.UseApproval != "" {
-		if err := t.checkUse(d.UseApproval); err != nil {
-			return p, fmt.Errorf("dispatch %s: %w", d.ID(), err)
+		if v.approval == nil {
+			return fmt.Errorf("dispatch %s: use approval %s: %w", d.ID(), d.UseApproval, state.ErrNotFound)
+		}
+		if err := state.CheckUse(v.approval.Approval, v.approval.usedBy, t.now); err != nil {
+			return fmt.Errorf("dispatch %s: %w", d.ID(), err)
 		}
 	}
-	if p.docs, err = t.lock(leaseKeys(d)...); err != nil {
-		return p, err
+	if err := m.complain(); err != nil {
+		return err
 	}
+	data := make([][]byte, len(d.Leases))
 	for i, l := range d.Leases {
-		seen := p.docs[i]
-		seen.Data = bytes.Clone(seen.Data)
-		data, ok := l.F(seen)
-		if !ok {
-			return p, fmt.Errorf("dispatch %s: circuit %s: %w", d.ID(), l.Key, state.ErrRefused)
+		var ok bool
+		before := out.Docs[i]
+		before.Data = bytes.Clone(before.Data)
+		if data[i], ok = l.F(before); !ok {
+			return fmt.Errorf("dispatch %s: circuit %s: %w", d.ID(), l.Key, state.ErrRefused)
 		}
-		p.data = append(p.data, data)
 	}
-	return p, nil
-}
 
-func (t *tx) carryOut(d state.Dispatch, p plan, out *state.Dispatched) error {
-	if p.accounts != nil {
-		if err := t.reserve(*d.Reservation, p.accounts); err != nil {
+	if accounts != nil {
+		if err := t.reserve(*d.Reservation, accounts); err != nil {
 			return err
 		}
 	}
 	if d.UseApproval != "" {
 		t.queue("UPDATE @approval SET used_by = $1::text WHERE id = $2::text", d.ID(), d.UseApproval)
 	}
-	out.Docs = p.docs
 	for i, l := range d.Leases {
-		switch {
-		case p.data[i] != nil:
-			if err := t.put(l.Key, p.data[i], true, &out.Docs[i]); err != nil {
-				return err
-			}
-		case p.docs[i].Rev.N == 0:
-			t.queue("DELETE FROM @doc WHERE key = $1::bytea AND rev = 0", []byte(l.Key)) // the placeholder
+		if data[i] != nil {
+			t.put(l.Key, data[i], true, &out.Docs[i])
 		}
 	}
 	if d.Intent != nil {

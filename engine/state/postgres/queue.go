@@ -41,7 +41,9 @@ func (s *Store) Put(ctx context.Context, it state.Item) error {
 }
 
 // Claim leases items and drops the expired ones that it meets. Rows that
-// another worker is just taking are passed over, not waited for.
+// another worker is just taking are passed over, not waited for: a worker that
+// was stopped in the middle of its claim must not stop the others. The price is
+// that claims that overlap see the queue as it was when they began.
 func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
 	if n > 0 && lease <= 0 {
 		return nil, nil, fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", dependency, state.ErrInvalid, lease)

@@ -63,10 +63,45 @@ func (s *Store) do(ctx context.Context, name string, f func(*tx) error) error {
 	}
 	for attempt := 1; ; attempt++ {
 		err := s.once(ctx, name, f)
+		if m, ok := err.(*missing); ok {
+			err = s.make(ctx, name, m)
+			if err == nil && attempt < attempts {
+				continue
+			}
+		}
 		if err == nil || !again(err) || attempt == attempts {
 			return err
 		}
 	}
+}
+
+// missing are rows that a transaction has to lock and that are not there. They
+// are made by themselves and the transaction begins again: a row that is made
+// in the middle of it would be locked out of order.
+type missing struct {
+	accounts []string
+	keys     [][]byte
+}
+
+func (*missing) Error() string { return "rows to lock are missing" }
+
+// make adds empty rows. An account or a document that stays empty is as good
+// as none, and goes with the next Prune.
+func (s *Store) make(ctx context.Context, name string, m *missing) error {
+	return s.once(ctx, name, func(t *tx) error {
+		t.relaxed = true
+		t.queue("INSERT INTO @account (name) SELECT n FROM unnest($1::text[]) AS n ORDER BY n ON CONFLICT DO NOTHING", m.accounts)
+		t.queue("INSERT INTO @doc (key, rev, mode_xid, data) SELECT k, 0, '0'::xid8, '' FROM unnest($1::bytea[]) AS k ORDER BY k ON CONFLICT DO NOTHING", m.keys)
+		return nil
+	})
+}
+
+// complain returns the missing rows as an error, nil when there are none.
+func (m *missing) complain() error {
+	if len(m.accounts)+len(m.keys) == 0 {
+		return nil
+	}
+	return m
 }
 
 func (s *Store) once(ctx context.Context, name string, f func(*tx) error) error {
@@ -118,19 +153,8 @@ func (t *tx) flush() error {
 	return nil
 }
 
-// row sends what is queued and reads at most one row.
-func (t *tx) row(q string, args []any, dest ...any) (found bool, err error) {
-	t.queue(q, args...).Query(func(rows pgx.Rows) error {
-		if found = rows.Next(); found {
-			return rows.Scan(dest...)
-		}
-		return rows.Err()
-	})
-	return found, t.flush()
-}
-
-// each sends what is queued and reads all rows.
-func (t *tx) each(q string, args []any, f func(scan) error) error {
+// ask queues a query; f gets its rows when the queue is sent.
+func (t *tx) ask(q string, args []any, f func(scan) error) {
 	t.queue(q, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			if err := f(rows.Scan); err != nil {
@@ -139,6 +163,21 @@ func (t *tx) each(q string, args []any, f func(scan) error) error {
 		}
 		return rows.Err()
 	})
+}
+
+// row sends what is queued and reads at most one row.
+func (t *tx) row(q string, args []any, dest ...any) (found bool, err error) {
+	t.ask(q, args, func(row scan) error {
+		found = true
+		return row(dest...)
+	})
+	err = t.flush() // sets found
+	return found, err
+}
+
+// each sends what is queued and reads all rows.
+func (t *tx) each(q string, args []any, f func(scan) error) error {
+	t.ask(q, args, f)
 	return t.flush()
 }
 
@@ -148,7 +187,8 @@ func (t *tx) change(q string, args ...any) (n int, err error) {
 		n = int(tag.RowsAffected())
 		return nil
 	})
-	return n, t.flush()
+	err = t.flush() // sets n
+	return n, err
 }
 
 // begun makes sure that the transaction's moment is known.

@@ -1,10 +1,12 @@
 package statetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +20,7 @@ import (
 func (s *suite) linear(t *testing.T) {
 	t.Run("documents", func(t *testing.T) { s.rounds(t, registerModel, newRegisterClient) })
 	t.Run("budgets", func(t *testing.T) { s.rounds(t, budgetModel, newBudgetClient) })
-	t.Run("queue", func(t *testing.T) { s.rounds(t, queueModel, newQueueClient) })
+	t.Run("queue", func(t *testing.T) { s.rounds(t, queueModel(s.loose), newQueueClient) })
 }
 
 // client does one random operation and returns what went in and came out.
@@ -44,8 +46,8 @@ func (s *suite) rounds(t *testing.T, model porcupine.Model, newClient func(id in
 		result, info := porcupine.CheckOperationsVerbose(model, h.ops, time.Minute)
 		switch result {
 		case porcupine.Illegal:
-			path := filepath.Join(t.ArtifactDir(), "history.html")
-			t.Fatalf("round %d is not linearizable; see %s (%v)", round, path, porcupine.VisualizePath(model, info, path))
+			path := filepath.Join(t.ArtifactDir(), "history.html") // kept with -artifacts
+			t.Fatalf("round %d is not linearizable; see %s (%v)\n%s", round, path, porcupine.VisualizePath(model, info, path), h)
 		case porcupine.Unknown:
 			t.Logf("round %d: not decided within a minute", round)
 		}
@@ -57,6 +59,16 @@ type history struct {
 	mu    sync.Mutex
 	begin time.Time
 	ops   []porcupine.Operation
+}
+
+// String prints the history in the order of the calls, in microseconds.
+func (h *history) String() string {
+	slices.SortFunc(h.ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	out := ""
+	for _, op := range h.ops {
+		out += fmt.Sprintf("%7d to %7d client %d: %s\n", op.Call/1000, op.Return/1000, op.ClientId, describe(op.Input, op.Output))
+	}
+	return out
 }
 
 func (h *history) record(ctx context.Context, st state.Store, id int, r *rand.Rand, do client) error {

@@ -123,28 +123,34 @@ type queueIn struct {
 }
 type queueState struct{ waiting, claimed string } // sorted ids, each followed by a blank
 
-var queueModel = porcupine.Model{
-	Init: func() any { return queueState{} },
-	Step: func(st, in, out any) (bool, any) {
-		s, i, got := st.(queueState), in.(queueIn), out.(string)
-		switch i.do {
-		case "put":
-			return true, queueState{with(s.waiting, i.id), s.claimed}
-		case "done":
-			return true, queueState{s.waiting, without(s.claimed, i.id)}
-		case "again":
-			return true, queueState{with(s.waiting, i.id), without(s.claimed, i.id)}
-		}
-		best, _, _ := strings.Cut(s.waiting, " ")
-		if got != best {
-			return false, s
-		}
-		if best == "" {
-			return true, s
-		}
-		return true, queueState{without(s.waiting, best), with(s.claimed, best)}
-	},
-	DescribeOperation: describe,
+// queueModel is exact, or loose: see [LooseClaims].
+func queueModel(loose bool) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return queueState{} },
+		Step: func(st, in, out any) (bool, any) {
+			s, i, got := st.(queueState), in.(queueIn), out.(string)
+			switch i.do {
+			case "put":
+				return true, queueState{with(s.waiting, i.id), s.claimed}
+			case "done":
+				return true, queueState{s.waiting, without(s.claimed, i.id)}
+			case "again":
+				return true, queueState{with(s.waiting, i.id), without(s.claimed, i.id)}
+			}
+			best, _, _ := strings.Cut(s.waiting, " ")
+			if loose && (got == "" || slices.Contains(strings.Fields(s.waiting), got)) {
+				best = got
+			}
+			if got != best {
+				return false, s
+			}
+			if best == "" {
+				return true, s
+			}
+			return true, queueState{without(s.waiting, best), with(s.claimed, best)}
+		},
+		DescribeOperation: describe,
+	}
 }
 
 func with(list, id string) string {

@@ -30,6 +30,7 @@ type suite struct {
 	processes Opener
 	patience  time.Duration
 	only      []string
+	loose     bool
 }
 
 // An Opener opens the store at an address: a path, a connection string.
@@ -56,6 +57,11 @@ func WithPatience(d time.Duration) Option { return func(s *suite) { s.patience =
 
 // Only runs the parts named: "dispatch", "queue", …
 func Only(parts ...string) Option { return func(s *suite) { s.only = parts } }
+
+// LooseClaims is for a store whose claims do not wait for each other: while they
+// overlap, one may miss what another looked at. Who holds an item, and that
+// only one does, is checked as strictly as everywhere.
+func LooseClaims() Option { return func(s *suite) { s.loose = true } }
 
 // Long reports whether the long campaigns were asked for.
 func Long() bool { return os.Getenv("FUSEBOX_LONG") != "" }
