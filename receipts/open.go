@@ -152,11 +152,10 @@ func (w *writer) recover() error {
 	l := w.l
 	l.mu.Lock()
 	l.seq = tail.seq
-	var own []slot
+	own := []slot{l.own(Receipt{Kind: KindBoot, Boot: &note})}
 	for _, g := range tail.holes.open() {
 		own = append(own, l.own(Receipt{Kind: KindGap, Gap: &g, Reason: g.Cause}))
 	}
-	own = append(own, l.own(Receipt{Kind: KindBoot, Boot: &note}))
 	l.mu.Unlock()
 	if w.file == nil {
 		if err := w.begin(w.tree.n); err != nil {

@@ -50,11 +50,7 @@ func (w *writer) rotateKey() error {
 	if err := w.fault("next key written"); err != nil {
 		return err
 	}
-	w.drain()
-	w.l.mu.Lock()
-	own := []slot{w.l.own(Receipt{Kind: KindKey, Key: &KeyNote{Epoch: w.epoch + 1, VKey: vkey}})}
-	w.l.mu.Unlock()
-	w.append(own)
+	w.drain(Receipt{Kind: KindKey, Key: &KeyNote{Epoch: w.epoch + 1, VKey: vkey}})
 	w.owed = &owedHead{Checkpoint{Origin: w.l.origin, Size: w.tree.n, Root: w.tree.root()}, vkey}
 	if err := w.sync(); err != nil {
 		return err

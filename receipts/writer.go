@@ -145,8 +145,10 @@ func (w *writer) answer(err error) {
 	w.idle = nil
 }
 
-// drain takes what is in the ring, encodes it and writes it to the file.
-func (w *writer) drain() {
+// drain takes what is in the ring, encodes it and writes it to the file, and
+// after it the log's own receipts. Numbers are given in the order of the file,
+// so that the ring is emptied and own receipts are numbered under one lock.
+func (w *writer) drain(last ...Receipt) {
 	l := w.l
 	l.mu.Lock()
 	batch := l.ring[:l.n]
@@ -156,6 +158,9 @@ func (w *writer) drain() {
 	if l.closing || due(w.rollAt, time.Now()) {
 		own = append(own, l.rollupLocked()...)
 		w.rollAt = time.Time{}
+	}
+	for _, r := range last {
+		own = append(own, l.own(r))
 	}
 	if l.space != nil {
 		close(l.space)
@@ -401,11 +406,7 @@ func (w *writer) shutdown(bad bool) error {
 	if bad {
 		return w.lost()
 	}
-	w.drain()
-	l.mu.Lock()
-	own := []slot{l.own(Receipt{Kind: KindShutdown})}
-	l.mu.Unlock()
-	w.append(own)
+	w.drain(Receipt{Kind: KindShutdown})
 	err := w.checkpoint()
 	if w.bad != nil && w.heal(time.Now()) { // one more chance, in a new file
 		err = w.checkpoint()
