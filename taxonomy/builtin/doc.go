@@ -8,6 +8,10 @@
 // a total order decide the class, and derives the outcome from the class, the
 // effect and what was dispatched.
 //
+// Rules are lines of words and not JSON or Go values, because the people who
+// know a provider's errors should be able to read one rule aloud, diff it and
+// copy it, and because a line can carry its own comment and number in an error.
+//
 // Everything here is pure: the same table and the same observation always give
 // the same verdict, and no input makes it panic or work more than a fixed
 // number of steps per byte.
