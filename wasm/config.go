@@ -190,6 +190,8 @@ type Config struct {
 	// Now is the process's monotonic instant; it times the bench and nothing
 	// the module sees. nil is the real one.
 	Now func() time.Duration
+
+	anyWords bool // no vocabulary: for trying a module out, never from a policy
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)

@@ -29,8 +29,10 @@ func (m *Module) readVerdict(raw []byte, builtin string) (taxonomy.Verdict, erro
 	if err != nil {
 		return v, err
 	}
-	if err := m.config.Vocabulary.allows(&v, builtin); err != nil {
-		return v, err
+	if !m.config.anyWords {
+		if err := m.config.Vocabulary.allows(&v, builtin); err != nil {
+			return v, err
+		}
 	}
 	v.By = m.by
 	return v, nil

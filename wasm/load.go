@@ -63,9 +63,7 @@ func admit(file []byte, c *Config) (*meter.Module, Kinds, error) {
 	}
 	m, err := meter.Parse(file, c.Limits.meter(c.Profile))
 	if err != nil {
-		var e *meter.Error
-		errors.As(err, &e)
-		return nil, 0, &LoadError{Module: c.Name, Code: Code(e.Code), Detail: e.Detail, Cause: err}
+		return nil, 0, parseError(c.Name, err)
 	}
 	if code, detail := checkImports(m, c); code != "" {
 		return refuse(code, "%s", detail)
@@ -84,6 +82,19 @@ func admit(file []byte, c *Config) (*meter.Module, Kinds, error) {
 		}
 	}
 	return m, kinds, nil
+}
+
+// parseError carries a refusal of package meter, with the place.
+func parseError(name string, err error) *LoadError {
+	var e *meter.Error
+	if !errors.As(err, &e) {
+		return &LoadError{Module: name, Code: Code(meter.Malformed), Detail: printable(err.Error(), 300), Cause: err}
+	}
+	detail := e.Detail
+	if e.Offset >= 0 {
+		detail += fmt.Sprintf(" (at byte %d)", e.Offset)
+	}
+	return &LoadError{Module: name, Code: Code(e.Code), Detail: printable(detail, 300), Cause: err}
 }
 
 func verify(key ed25519.PublicKey, digest [sha256.Size]byte, sig []byte) bool {

@@ -52,7 +52,6 @@ func (c *checker) control(op byte, at int) {
 func (c *checker) loop() {
 	in, out := c.blockType()
 	c.open(0x03, in, out)
-	c.edges++
 	c.insert(c.r.pos, atLoop, 1)
 	c.region = len(c.b.inserts) - 1
 }

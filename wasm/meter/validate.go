@@ -31,6 +31,7 @@ type checker struct {
 	nest   int // sum over instructions of their nesting
 	deep   int
 	wide   int // most targets of a br_table
+	added  int // instructions that the rewriter will add
 }
 
 func (p *parser) codeSection(r *reader) {
@@ -80,9 +81,9 @@ func (c *checker) body(r *reader, t FuncType) {
 	}
 	c.b.instrs = c.instrs
 	s := &m.Stats
-	merges := c.edges * len(c.locals)
-	s.Instructions += c.instrs
-	s.Work += merges + 4*c.instrs
+	merges := c.edges * (len(c.locals) + edgeCost)
+	s.Instructions += c.instrs + c.added
+	s.Work += merges
 	s.MaxBody = max(s.MaxBody, len(r.b))
 	s.MaxInstructions = max(s.MaxInstructions, c.instrs)
 	s.MaxNesting = max(s.MaxNesting, c.deep)
@@ -127,6 +128,10 @@ func (c *checker) readLocals() {
 	}
 }
 
+// edgeCost is what a branch takes to compile beside the locals that may differ
+// behind it, in units of one such local.
+const edgeCost = 16
+
 // charge adds to the region that the present instruction belongs to.
 func (c *checker) charge(n uint32) {
 	if c.region < 0 {
@@ -136,8 +141,19 @@ func (c *checker) charge(n uint32) {
 	}
 }
 
+// insert records a place where the rewriter adds instructions. They are compiled
+// too, so they count: about twenty, with a branch of their own. A bulk
+// instruction becomes a loop in native code, which is as hard to compile as a
+// hundred others.
 func (c *checker) insert(at int, kind what, cost uint32) {
 	c.b.inserts = append(c.b.inserts, insert{at, kind, cost})
+	if kind != atReturn {
+		c.added += 20
+		if kind == atBulk {
+			c.added += 100
+		}
+		c.edges++
+	}
 }
 
 func (c *checker) push(t ValType) {
