@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,7 +15,11 @@ import (
 // "evidence":"…"}. It is the only way in which an UNKNOWN becomes anything
 // else: somebody looked up whether the operation was applied. "request_id"
 // instead of "permit" names the operation by the caller's own id.
-func (s *server) reconcile(w http.ResponseWriter, r *http.Request) {
+func (s *server) reconcile(w http.ResponseWriter, r *http.Request) { s.reconcileAs(w, r, "") }
+
+// reconcileAs records a finding under a proven name, or the one that the caller
+// gives where nobody must prove it.
+func (s *server) reconcileAs(w http.ResponseWriter, r *http.Request, who string) {
 	body, status, bad := readBody(w, r, maxAdmitBody)
 	if bad != nil {
 		writeProblem(w, status, *bad)
@@ -24,6 +29,9 @@ func (s *server) reconcile(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		writeProblem(w, http.StatusBadRequest, *badRequest(err))
 		return
+	}
+	if who != "" {
+		req.by = who
 	}
 	id, err := s.intentNamed(r, req)
 	if err == nil && req.lookup {
@@ -75,10 +83,10 @@ func parseReconcile(body []byte) (*reconcileRequest, error) {
 	case found == "lookup":
 		req.lookup = true
 		return req, nil
-	case !shortLine(req.evidence, 200):
-		return nil, &problem{Code: "bad_request", Field: "evidence", Message: "must be one line of at most 200 bytes"}
-	case req.by == "" || !shortLine(req.by, 60):
-		return nil, &problem{Code: "bad_request", Field: "by", Message: "must be one line of 1 to 60 bytes"}
+	case !shortLine(req.evidence, maxWhy):
+		return nil, &problem{Code: "bad_request", Field: "evidence", Message: fmt.Sprintf("must be one line of at most %d bytes", maxWhy)}
+	case req.by == "" || !shortLine(req.by, maxBy):
+		return nil, &problem{Code: "bad_request", Field: "by", Message: fmt.Sprintf("must be one line of 1 to %d bytes", maxBy)}
 	}
 	if req.finding, err = engine.ParseFinding(found); err != nil {
 		return nil, &problem{Code: "bad_request", Field: "finding", Message: "must be applied, not_applied, still_unknown, or lookup to ask the reconciler that policy declares"}

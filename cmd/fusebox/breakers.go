@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,8 +14,12 @@ import (
 func breakersCommand() *cobra.Command {
 	return group("breakers", "See what is open, and why", `A breaker is a rule of the policy; a circuit is its state for one scope. These
 commands show the circuits of a running server: what is open, which figures
-opened it, and when it is asked again.`,
-		breakersListCommand(), breakersShowCommand())
+opened it, and when it is asked again. Overrides are human decisions over a
+circuit: each says who and why, ends by itself, and leaves a receipt.`,
+		breakersListCommand(), breakersShowCommand(),
+		overrideCommand("force-open", "force_open", "Stop a circuit by hand: nothing is sent until it ends"),
+		overrideCommand("force-closed", "force_closed", "Let everything through a circuit by hand, until it ends"),
+		overrideCommand("release", "release", "Take an override back before its end"))
 }
 
 func breakersListCommand() *cobra.Command {
@@ -130,4 +135,32 @@ func showCircuit(cmd *cobra.Command, c circuitDoc, asJSON bool) error {
 	}
 	rows = append(rows, []string{"woken", dash(c.Alerts)}, []string{"may close it", dash(c.Closes)})
 	return writeTable(cmd.OutOrStdout(), nil, rows)
+}
+
+// overrideCommand is one of the three human decisions about a circuit.
+func overrideCommand(use, action, short string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     use + " SCOPE",
+		Short:   short,
+		Example: "  fusebox breakers " + use + " provider:openai/-/gpt-x --reason \"ticket 4711\"",
+		Args:    cobra.ExactArgs(1),
+	}
+	by := addChange(cmd)
+	reason := cmd.Flags().String("reason", "", "`WHY`, in one line; it stands in the receipt")
+	lasts := ""
+	if action != "release" {
+		cmd.Example += " --for 30m"
+		cmd.Flags().StringVar(&lasts, "for", "", "`HOW LONG`, such as 30m; at most 24h")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req := overrideRequest{Scope: args[0], Action: action, For: lasts, Reason: *reason}
+		var ignored any
+		err := change(cmd, "/v1/overrides", req, &ignored, func(ctx context.Context, o operations) error { return o.override(ctx, *by, req) })
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", printable(args[0]), use)
+		return err
+	}
+	return cmd
 }

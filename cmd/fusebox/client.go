@@ -27,7 +27,7 @@ type serverClient struct {
 
 // addServer adds --server to a command that can ask a running server.
 func addServer(cmd *cobra.Command) {
-	cmd.Flags().String("server", "", "ask the server at this `URL`, such as http://127.0.0.1:4141 (default: the one that serves the data directory)")
+	cmd.Flags().String("server", "", "ask the server whose operator plane has this `URL`, such as http://127.0.0.1:4142, with the token in $FUSEBOX_TOKEN (default: the data directory)")
 }
 
 // serveFile is where a server writes its addresses for these commands.
@@ -35,34 +35,52 @@ const serveFile = "serve.json"
 
 // addresses are what a running server says of itself.
 type addresses struct {
-	Agent    string `json:"agent"`    // "http://127.0.0.1:4141"
-	Operator string `json:"operator"` // "http://127.0.0.1:4142"
+	Agent    string `json:"agent"`              // "http://127.0.0.1:4141"
+	Operator string `json:"operator"`           // "http://127.0.0.1:4142"
+	Policies string `json:"policies,omitempty"` // path of its policy; "" is the built-in one
 	PID      int    `json:"pid"`
 }
 
-// serverOf finds the server that a command means: --server, or the one that
-// serves the data directory. nil without an error says that none runs there.
-func serverOf(cmd *cobra.Command, dir string) (*serverClient, error) {
-	if f := cmd.Flag("server"); f != nil && f.Value.String() != "" {
-		base := strings.TrimSuffix(f.Value.String(), "/")
-		if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") {
-			base = "http://" + base
-		}
-		return newServerClient(base), nil
-	}
+// announced reads what the server of a data directory said of itself; zero when
+// none did, or when it ended in order.
+func announced(dir string) (a addresses) {
 	b, err := os.ReadFile(filepath.Join(dir, serveFile))
-	if err != nil {
-		return nil, nil // no server ever ran there, or it ended in order
+	if err != nil || json.Unmarshal(b, &a) != nil {
+		return addresses{}
 	}
-	var a addresses
-	if err := json.Unmarshal(b, &a); err != nil || a.Agent == "" {
-		return nil, nil
+	return a
+}
+
+// serverNamed is the server of --server; nil where the flag was not given.
+func serverNamed(cmd *cobra.Command) *serverClient {
+	f := cmd.Flag("server")
+	if f == nil || f.Value.String() == "" {
+		return nil
 	}
-	conn, err := net.DialTimeout("tcp", a.Agent[strings.Index(a.Agent, "://")+len("://"):], time.Second)
+	base := strings.TrimSuffix(f.Value.String(), "/")
+	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") {
+		base = "http://" + base
+	}
+	return newServerClient(base)
+}
+
+// serverOf is the server that a reading command asks: --server, or the one that
+// serves the data directory. nil says that none runs there.
+func serverOf(cmd *cobra.Command, dir string) *serverClient {
+	if c := serverNamed(cmd); c != nil {
+		return c
+	}
+	a := announced(dir)
+	_, host, _ := strings.Cut(a.Operator, "://")
+	if host == "" {
+		return nil
+	}
+	conn, err := net.DialTimeout("tcp", host, time.Second)
 	if err != nil { // the file is left from a server that was killed
-		return nil, nil
+		return nil
 	}
-	return newServerClient(a.Agent), conn.Close()
+	_ = conn.Close() // it was only to see whether somebody answers
+	return newServerClient(a.Operator)
 }
 
 func newServerClient(base string) *serverClient {
@@ -87,6 +105,9 @@ func (c *serverClient) do(ctx context.Context, method, path string, body []byte,
 	if err != nil {
 		return withStatus(exitUsage, fmt.Errorf("ask %s: %w", c.base, err))
 	}
+	if token := os.Getenv("FUSEBOX_TOKEN"); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if errors.Is(err, syscall.ECONNREFUSED) {
@@ -104,7 +125,7 @@ func (c *serverClient) do(ctx context.Context, method, path string, body []byte,
 		if json.Unmarshal(text, &p) == nil && p.Error.Message != "" {
 			return fmt.Errorf("%s: %w", c.base, &p.Error)
 		}
-		return fmt.Errorf("ask %s%s: status %d; is that a fusebox agent plane?", c.base, path, resp.StatusCode)
+		return fmt.Errorf("ask %s%s: status %d; is that a fusebox operator plane?", c.base, path, resp.StatusCode)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("read the answer of %s: %w", c.base, err)

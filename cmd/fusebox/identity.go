@@ -102,21 +102,13 @@ func tenantPart(tenant string) string {
 }
 
 // operatorsOnly lets the operator plane be seen by the configured operators
-// only, by a bearer token, or as the password of a browser's own prompt.
-func operatorsOnly(operators []sdk.Operator, next http.Handler) http.Handler {
-	if len(operators) == 0 {
+// only. Without any it shows to everybody who reaches it.
+func (s *server) operatorsOnly(next http.Handler) http.Handler {
+	if len(s.operators) == 0 {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if _, password, ok := r.BasicAuth(); ok {
-			token = password
-		}
-		known := false
-		for i := range operators {
-			known = operators[i].Token.Matches(token) || known
-		}
-		if known || r.URL.Path == "/healthz" {
+		if _, known := s.operatorOf(r); known || r.URL.Path == "/healthz" {
 			next.ServeHTTP(w, r)
 			return
 		}

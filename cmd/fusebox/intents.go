@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -101,8 +100,7 @@ func where(cmd *cobra.Command) (dir string, srv *serverClient, err error) {
 	if dir, err = dataDir(cfg); err != nil {
 		return "", nil, err
 	}
-	srv, err = serverOf(cmd, dir)
-	return dir, srv, err
+	return dir, serverOf(cmd, dir), nil
 }
 
 // openStore opens the state of a data directory that must exist: looking at a
@@ -156,7 +154,7 @@ func showIntent(cmd *cobra.Command, in intentDoc, asJSON bool) error {
 
 func intentsReconcileCommand() *cobra.Command {
 	var applied, notApplied, lookup bool
-	var by, evidence string
+	var evidence string
 	cmd := &cobra.Command{
 		Use:   "reconcile ID",
 		Short: "Record what a status look-up found about an UNKNOWN intent",
@@ -169,12 +167,10 @@ so allows another attempt. Who looked and where stands in the receipt.`,
   fusebox intents reconcile ID --lookup      ask the reconciler that policy declares`,
 		Args: cobra.ExactArgs(1),
 	}
-	addData(cmd)
-	addServer(cmd)
+	by := addChange(cmd)
 	cmd.Flags().BoolVar(&applied, "applied", false, "it took effect")
 	cmd.Flags().BoolVar(&notApplied, "not-applied", false, "it did not take effect")
 	cmd.Flags().BoolVar(&lookup, "lookup", false, "ask the reconciler that policy declares for the tool")
-	cmd.Flags().StringVar(&by, "by", "", "`WHO` looked (default: the user's name)")
 	cmd.Flags().StringVar(&evidence, "evidence", "", "`WHERE` you looked and what was there, in one line without secrets")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -182,21 +178,19 @@ so allows another attempt. Who looked and where stands in the receipt.`,
 		if err != nil {
 			return usageError(cmd, err)
 		}
-		if by == "" {
-			by = "operator " + userName()
-		}
-		if evidence == "" && !lookup {
-			return usageError(cmd, errors.New("--evidence is missing: say where you looked"))
-		}
-		_, srv, err := where(cmd)
-		if err != nil {
-			return err
-		}
-		if srv == nil {
-			return withStatus(exitSetup, errors.New("no server runs on this data directory, and reconciling needs its engine; start fusebox serve, then try again"))
+		if !lookup {
+			if err := checkWho(*by, evidence); err != nil {
+				return usageError(cmd, fmt.Errorf("--evidence: say where you looked, in one line of at most %d bytes", maxWhy))
+			}
 		}
 		var in intentDoc
-		if err := srv.post(cmd.Context(), "/v1/reconcile", map[string]any{"v": 1, "permit": args[0], "finding": finding, "by": by, "evidence": evidence}, &in); err != nil {
+		body := map[string]any{"v": 1, "permit": args[0], "finding": finding, "by": *by, "evidence": evidence}
+		err = change(cmd, "/v1/reconcile", body, &in, func(ctx context.Context, o operations) error {
+			found, err := o.reconcile(ctx, args[0], finding, *by+": "+evidence)
+			in = describeIntent(found)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		return showIntent(cmd, in, *asJSON)
@@ -215,11 +209,4 @@ func findingOf(applied, notApplied, lookup bool) (string, error) {
 		return "lookup", nil
 	}
 	return "", errors.New("say what was found with one of --applied, --not-applied, --lookup")
-}
-
-func userName() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	return "unknown"
 }

@@ -66,7 +66,8 @@ Start here:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
 	root.AddCommand(
 		serveCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
-		breakersCommand(), intentsCommand(), policyCommand(), versionCommand(),
+		breakersCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
+		policyCommand(), versionCommand(),
 	)
 	strictArgs(root)
 	return root

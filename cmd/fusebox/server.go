@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -27,6 +28,7 @@ type server struct {
 	hosts       []string     // further names that the planes answer to
 	callers     func(*http.Request) (httpguard.Caller, error)
 	operators   []sdk.Operator
+	operations  operations
 }
 
 // agentPlane is what agents talk to: the decision API under /v1/, and the
@@ -50,16 +52,27 @@ func (s *server) agentPlane() http.Handler {
 	return guard(s.hosts, mux)
 }
 
-// operatorPlane is what people and their monitoring look at. It changes
-// nothing.
+// operatorPlane is what people and their monitoring look at. Changes need an
+// operator's token, on the loopback too.
 func (s *server) operatorPlane() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.statusPage)
 	mux.HandleFunc("GET /status.json", s.statusJSON)
 	mux.HandleFunc("GET /page.css", pageStyle)
 	mux.HandleFunc("GET /healthz", s.health)
+	mux.HandleFunc("GET /v1/breakers", s.breakers)
+	mux.HandleFunc("GET /v1/intents", s.intents)
+	mux.HandleFunc("GET /v1/queue", s.getQueue)
+	mux.HandleFunc("GET /v1/approvals", s.getApprovals)
+	mux.HandleFunc("POST /v1/overrides", s.changes(mayOperate, s.postOverride))
+	mux.HandleFunc("POST /v1/queue/{id}", s.changes(mayOperate, s.postQueue))
+	mux.HandleFunc("POST /v1/approvals", s.changes(mayApprove, s.postApproval))
+	mux.HandleFunc("POST /v1/reconcile", s.changes(mayOperate, func(w http.ResponseWriter, r *http.Request, who string) error {
+		s.reconcileAs(w, r, who)
+		return nil
+	}))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.meter.registry, promhttp.HandlerOpts{}))
-	return guard(s.hosts, deadlines(operatorsOnly(s.operators, mux)))
+	return guard(s.hosts, deadlines(s.operatorsOnly(mux)))
 }
 
 // health is GET /healthz: 200 while calls can be decided and evidence can be
@@ -92,6 +105,6 @@ func (s *server) health(w http.ResponseWriter, r *http.Request) {
 
 // newHTTPServer bounds what a slow or idle peer can hold. There is no bound on
 // a whole request, because a stream through the proxy may last.
-func newHTTPServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
 }

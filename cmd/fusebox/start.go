@@ -40,6 +40,7 @@ type running struct {
 	agent    string // base URL of the agent plane
 	operator string
 	planes   []*http.Server
+	logger   *slog.Logger
 	drain    time.Duration
 	failed   chan error // a plane that ended by itself
 }
@@ -48,7 +49,7 @@ type running struct {
 // cannot serve changes nothing; then the data directory with its lock, and the
 // engine.
 func start(ctx context.Context, o startOptions) (r *running, err error) {
-	r = &running{drain: cmp.Or(o.Drain, 10*time.Second), failed: make(chan error, 2)}
+	r = &running{logger: o.Logger, drain: cmp.Or(o.Drain, 10*time.Second), failed: make(chan error, 2)}
 	if o.Config.Trace.Endpoint != "" {
 		return nil, withStatus(exitSetup, errors.New("trace.endpoint: this build sends no spans; remove it from the configuration"))
 	}
@@ -114,7 +115,7 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	r.server = &server{
 		engine: client.Engine(), clock: clock, store: client.Store(), log: client.Log(), receiptsDir: cfg.Receipts.Dir,
 		meter: m, tokens: tokens, permits: newPermitTable(), proxy: proxy, hosts: cfg.Listen.Hosts,
-		callers: callers, operators: cfg.Operators,
+		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock),
 	}
 	m.watch(r.server)
 	return r.announce()
@@ -202,7 +203,7 @@ func tlsConfig(l sdk.Listen) (*tls.Config, error) {
 }
 
 func (r *running) serve(l net.Listener, h http.Handler) {
-	srv := newHTTPServer(h)
+	srv := newHTTPServer(h, r.logger)
 	r.planes = append(r.planes, srv)
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -213,7 +214,15 @@ func (r *running) serve(l net.Listener, h http.Handler) {
 
 // announce writes the addresses where the other commands look for them.
 func (r *running) announce() error {
-	b, err := json.Marshal(addresses{Agent: r.agent, Operator: r.operator, PID: os.Getpid()})
+	policies := r.client.Config().Policies.Path
+	if policies != "" {
+		abs, err := filepath.Abs(policies)
+		if err != nil {
+			return err
+		}
+		policies = abs
+	}
+	b, err := json.Marshal(addresses{Agent: r.agent, Operator: r.operator, Policies: policies, PID: os.Getpid()})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func queueCommand() *cobra.Command {
+	return group("queue", "See and settle work that waits", `Work that was answered "queue" waits for its circuit, until it expires. Closing
+a circuit replays nothing stale: permissions, budgets and circuits are checked
+afresh. Payloads are not shown.`,
+		queueListCommand("queue", "WAITING"), queueMoveCommand("queue", "retry"), queueMoveCommand("queue", "discard"))
+}
+
+func deadCommand() *cobra.Command {
+	return group("dead", "See and settle dead letters", `Work that failed for good waits here for a person: retry it (through admission,
+like any other call) or discard it, with a reason.`,
+		queueListCommand("dead", "DEAD"), queueMoveCommand("dead", "retry"), queueMoveCommand("dead", "discard"))
+}
+
+func queueListCommand(parent, state string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List items, the most urgent first",
+		Example: "  fusebox " + parent + " list\n  fusebox " + parent + " list --json",
+	}
+	addData(cmd)
+	addServer(cmd)
+	want := cmd.Flags().String("state", state, "WAITING, DONE, EXPIRED, DEAD, DROPPED or ALL")
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		states, err := queueStates(*want)
+		if err != nil {
+			return usageError(cmd, err)
+		}
+		dir, srv, err := where(cmd)
+		if err != nil {
+			return err
+		}
+		var doc queueDoc
+		if srv != nil {
+			err = srv.get(cmd.Context(), "/v1/queue?"+url.Values{"state": {*want}}.Encode(), &doc)
+		} else {
+			doc.Items, err = itemsIn(cmd.Context(), dir, func(o operations) ([]itemDoc, error) {
+				return items(cmd.Context(), o.store, states, mostIntents)
+			})
+		}
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return writeJSON(cmd.OutOrStdout(), queueDoc{1, append([]itemDoc{}, doc.Items...)})
+		}
+		if len(doc.Items) == 0 {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "no such items")
+			return err
+		}
+		rows := make([][]string, 0, len(doc.Items))
+		for _, it := range doc.Items {
+			rows = append(rows, []string{it.ID, it.State, it.Operation, it.Dependency, strconv.FormatInt(it.Priority, 10),
+				ago(time.Since(it.Created)), ago(time.Since(it.Expires)), strconv.Itoa(it.Attempts), dash(it.Reason)})
+		}
+		return writeTable(cmd.OutOrStdout(), []string{"item", "state", "operation", "waits for", "priority", "since", "expires", "tries", "why"}, rows)
+	}
+	return cmd
+}
+
+// itemsIn reads something of a data directory's state without an engine.
+func itemsIn[T any](ctx context.Context, dir string, read func(operations) (T, error)) (T, error) {
+	var none T
+	store, err := openStore(ctx, dir)
+	if err != nil {
+		return none, err
+	}
+	defer store.Close()
+	return read(operations{store: store})
+}
+
+func queueMoveCommand(parent, action string) *cobra.Command {
+	short := map[string]string{"retry": "Let an item wait its turn again; admission decides as for any call", "discard": "Drop an item for good"}[action]
+	cmd := &cobra.Command{
+		Use:     action + " ID",
+		Short:   short,
+		Example: "  fusebox " + parent + " " + action + " ID --reason \"ticket 4711\"",
+		Args:    cobra.ExactArgs(1),
+	}
+	by := addChange(cmd)
+	reason := cmd.Flags().String("reason", "", "`WHY`, in one line; it stands in the receipt")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req := queueRequest{Action: action, Reason: *reason}
+		var ignored any
+		err := change(cmd, "/v1/queue/"+url.PathEscape(args[0]), req, &ignored, func(ctx context.Context, o operations) error { return o.move(ctx, *by, args[0], req) })
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", printable(args[0]), action)
+		return err
+	}
+	return cmd
+}
