@@ -23,6 +23,7 @@ var rooms = map[string]string{
 	"taxonomy":               "taxonomy/jsonscan",
 	"taxonomy/jsonscan":      "",
 	"taxonomy/builtin":       "taxonomy taxonomy/jsonscan",
+	"taxonomy/schemas":       "",
 	"breaker":                "taxonomy",
 	"receipts":               "taxonomy taxonomy/jsonscan",
 	"rego":                   "taxonomy taxonomy/jsonscan",
