@@ -5,7 +5,6 @@ import (
 	_ "embed" // the schema
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -75,10 +74,9 @@ func (s *Store) migrate(ctx context.Context) error {
 		return fmt.Errorf("%w: schema %s has version %d and this program knows %d; use the newer program that wrote it", state.ErrUnavailable, s.schema, version, len(migrations))
 	}
 	for ; version < len(migrations); version++ {
-		for _, q := range statements(migrations[version]) {
-			if _, err := tx.Exec(ctx, s.sql(q), pgx.QueryExecModeExec); err != nil {
-				return fmt.Errorf("migrate schema %s to version %d: %w", s.schema, version+1, err)
-			}
+		// Many statements at once: only the simple protocol takes them.
+		if _, err := tx.Exec(ctx, s.sql(migrations[version]), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("migrate schema %s to version %d: %w", s.schema, version+1, err)
 		}
 		if _, err := tx.Exec(ctx, s.sql("INSERT INTO @version VALUES ($1::integer, $2::bigint)"), version+1, time.Now().UnixNano()); err != nil {
 			return fmt.Errorf("migrate schema %s to version %d: %w", s.schema, version+1, err)
@@ -108,22 +106,6 @@ func (s *Store) version(ctx context.Context, tx pgx.Tx) (version int, err error)
 	}
 	err = tx.QueryRow(ctx, s.sql("SELECT max(version) FROM @version")).Scan(&version)
 	return version, err
-}
-
-// statements splits a migration; it holds no semicolons but at their ends.
-func statements(migration string) (out []string) {
-	var lines []string
-	for line := range strings.Lines(migration) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
-			lines = append(lines, line)
-		}
-	}
-	for q := range strings.SplitSeq(strings.Join(lines, ""), ";") {
-		if strings.TrimSpace(q) != "" {
-			out = append(out, q)
-		}
-	}
-	return out
 }
 
 // identify notices tables that moved to another cluster, by a dump or a logical

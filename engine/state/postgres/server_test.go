@@ -26,6 +26,7 @@ type server struct {
 	dir  string
 	port int
 	cmd  *exec.Cmd
+	gone chan struct{} // closed when cmd has ended
 
 	strace, trace string // the server's syncs are written to trace; "" is no trace
 }
@@ -144,9 +145,13 @@ func (s *server) start(settings ...string) error {
 		if err := s.cmd.Start(); err != nil {
 			return err
 		}
-		gone := make(chan struct{})
-		go func() { s.cmd.Wait(); close(gone) }()
-		if s.serves(gone) {
+		cmd, gone := s.cmd, make(chan struct{})
+		s.gone = gone
+		go func() {
+			cmd.Wait()
+			close(gone)
+		}()
+		if s.serves() {
 			return nil
 		}
 		<-gone
@@ -159,7 +164,7 @@ func (s *server) start(settings ...string) error {
 }
 
 // serves waits for the first answer, or for the end of the process.
-func (s *server) serves(gone <-chan struct{}) bool {
+func (s *server) serves() bool {
 	for begin := time.Now(); time.Since(begin) < time.Minute; {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		conn, err := pgx.Connect(ctx, fmt.Sprintf("postgres://fusebox@127.0.0.1:%d/postgres?sslmode=disable", s.port))
@@ -170,7 +175,7 @@ func (s *server) serves(gone <-chan struct{}) bool {
 		}
 		cancel()
 		select {
-		case <-gone:
+		case <-s.gone:
 			return false
 		case <-time.After(20 * time.Millisecond):
 		}
@@ -183,22 +188,36 @@ func (s *server) url(database string) string {
 	return fmt.Sprintf("postgres://fusebox@127.0.0.1:%d/%s?sslmode=disable&pool_max_conns=16", s.port, database)
 }
 
+// process is the postmaster itself, which is not what was started where strace
+// stands between.
+func (s *server) process() *os.Process {
+	if s.strace != "" {
+		if b, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid")); err == nil {
+			first, _, _ := strings.Cut(string(b), "\n")
+			if pid, err := strconv.Atoi(first); err == nil {
+				p, _ := os.FindProcess(pid)
+				return p
+			}
+		}
+	}
+	return s.cmd.Process
+}
+
 // kill is kill -9 of the postmaster; its children notice and go.
 func (s *server) kill() {
-	if s.cmd != nil {
-		s.cmd.Process.Kill()
-		s.cmd.Process.Wait()
-	}
+	s.process().Kill()
+	<-s.gone
 }
 
 // remove stops the server and deletes its folder.
 func (s *server) remove() {
 	if s.cmd != nil {
-		s.cmd.Process.Signal(syscall.SIGINT) // fast shutdown
-		for begin := time.Now(); s.cmd.Process.Signal(syscall.Signal(0)) == nil && time.Since(begin) < 10*time.Second; {
-			time.Sleep(10 * time.Millisecond)
+		s.process().Signal(syscall.SIGINT) // fast shutdown
+		select {
+		case <-s.gone:
+		case <-time.After(20 * time.Second):
+			s.kill()
 		}
-		s.cmd.Process.Kill()
 	}
 	os.RemoveAll(s.dir)
 }
