@@ -177,6 +177,8 @@ func (d *demo) storm(ctx context.Context) error {
 				d.say("   circuit opens: %s; the agent is told at once and does not retry\n", c.reason)
 			}
 		}
+	}
+	for i := range a.wants {
 		d.plain.model(ctx, demoPrompt(i+1))
 	}
 	d.wild.setStorm(false)

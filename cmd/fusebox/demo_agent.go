@@ -163,7 +163,7 @@ func observed(status int, body string, err error, took time.Duration) map[string
 
 // send makes one request to a tool.
 func (a *agent) send(ctx context.Context, t toolCall) (int, http.Header, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.wait)
 	defer cancel()
 	header := map[string]string{}
 	if t.key != "" {

@@ -13,7 +13,7 @@ import (
 
 // demoSettings are lines of [[breaker]] blocks that the demo replaces.
 var demoSettings = []struct{ breaker, key, line string }{
-	{"provider", "cooldown", `cooldown = { base = "1200ms", growth = 1.5, max = "2s", jitter = 0.1, retry_after_max = "10s" }`},
+	{"provider", "cooldown", `cooldown = { base = "2s", growth = 1.5, max = "3s", jitter = 0.1, retry_after_max = "10s" }`},
 	{"provider", "probe", `probe = { budget = 1, lease = "5s", successes = 1, gap = "50ms", evidence = "model_call" }`},
 	{"provider", "ramp", `ramp = { steps = [] } # closed at once: the demo has no minute to spare`},
 }

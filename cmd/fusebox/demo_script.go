@@ -36,8 +36,11 @@ var demoActs = []act{
 }
 
 const (
-	// demoTimeout is the agent's own patience with a tool.
-	demoTimeout = 250 * time.Millisecond
+	// demoTimeout is the agent's patience with the mail that is not answered, and
+	// demoPatience with everything that is: a busy machine must not look like a
+	// silent remote.
+	demoTimeout  = 250 * time.Millisecond
+	demoPatience = 10 * time.Second
 	// sdkTries is what the official model SDKs do on 429, 5xx and broken
 	// connections unless they are told otherwise: two retries.
 	sdkTries = 3
@@ -54,24 +57,27 @@ type toolCall struct {
 	path   string // at the remote
 	body   string
 	key    string // the same on every attempt
+	wait   time.Duration
 }
 
 func demoMails() []toolCall {
 	mail := func(key, to, mood string) toolCall {
 		return toolCall{act: actMail, tool: "acme-mail", action: "send", class: "mail.send", effect: "non_repeatable",
-			path: "/mail/send", key: key, body: `{"to":"` + to + `","mood":"` + mood + `"}`}
+			path: "/mail/send", key: key, body: `{"to":"` + to + `","mood":"` + mood + `"}`, wait: demoPatience}
 	}
-	return []toolCall{mail("ticket-17", "ann@example.com", "silent"), mail("ticket-18", "ben@example.com", ""), mail("ticket-19", "cy@example.com", "plan")}
+	silent := mail("ticket-17", "ann@example.com", "silent")
+	silent.wait = demoTimeout
+	return []toolCall{silent, mail("ticket-18", "ben@example.com", ""), mail("ticket-19", "cy@example.com", "plan")}
 }
 
 func demoSearch() toolCall {
 	return toolCall{act: actLoop, tool: "search", action: "query", class: "search.query", effect: "read_only",
-		path: "/search", body: `{"q":"refund policy for ticket 17"}`}
+		path: "/search", body: `{"q":"refund policy for ticket 17"}`, wait: demoPatience}
 }
 
 func demoPayment() toolCall {
 	return toolCall{act: actPayment, tool: "bank", action: "transfer", class: "payment", effect: "non_repeatable",
-		amount: 6_000_000, path: "/payments", key: "payment-1", body: `{"iban":"DE00","amount":6000000}`}
+		amount: 6_000_000, path: "/payments", key: "payment-1", body: `{"iban":"DE00","amount":6000000}`, wait: demoPatience}
 }
 
 // demoPrompt asks for another ticket each time: the agent is not in a loop here.
