@@ -137,8 +137,8 @@ type told uint16
 const maxFeeds = 1 << 10
 
 // Record counts a call toward the circuits that its feeds name. A success
-// counts at its level and every wider one; a failure, an open_now and an
-// exclusion only at the level named. Leases that no feed spoke to come back as
+// counts at its level and every wider one; a failure, an open_now, an exclusion
+// and the slowness of a success only at the level named. Leases that no feed spoke to come back as
 // probes that proved nothing.
 func (p *Path) Record(t Ticket, feeds []taxonomy.Feed, res Result, now Instant) (out Recorded) {
 	p.RecordInto(&out, &t, feeds, res, now)
@@ -239,6 +239,9 @@ func (p *Path) tell(t *Ticket, at int, x told, res *Result, out *Recorded) {
 	do.kind, do.outcome = Outcome, Excluded
 	if x != 0 {
 		do.kind, do.outcome = n.of.Load().judge(&out.feeds[x-1], res)
+		if do.outcome == Slow && p.wider(at, &out.feeds[x-1]) {
+			do.outcome = OK // slowness is held against its own level only, as a failure is
+		}
 	}
 	if do.kind == Outcome && do.outcome == OK && (t.Held|t.Shadow)>>at&1 == 0 {
 		if version, ok := n.countBeside(t.Sequence, out.now); ok {
@@ -279,6 +282,12 @@ func (p *Path) tell(t *Ticket, at int, x told, res *Result, out *Recorded) {
 	if opened(out.Changes[before:]) {
 		out.Changes = p.reg.rollUp(n, out.now, out.Changes)
 	}
+}
+
+// wider reports whether a circuit lies above the level that a feed names.
+func (p *Path) wider(at int, f *taxonomy.Feed) bool {
+	k, err := p.conf.breakerOf(f)
+	return err == nil && p.spans[k.index].at[slices.Index(k.Scope, f.Level)] != uint8(at)
 }
 
 // quiet reports that one more success cannot open the circuit: it is closed and

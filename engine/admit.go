@@ -44,6 +44,7 @@ type Permit struct {
 	degraded  bool
 	flags     []string
 	repeats   int64
+	questions []Question      // asked since the last receipt
 	replays   bool            // a person allowed this request again although its outcome is UNKNOWN
 	repairs   bool            // an answer that fails its checks is asked for once more before it counts
 	uncounted bool            // its outcome feeds nothing
@@ -89,7 +90,7 @@ func (e *Engine) Admit(ctx context.Context, op taxonomy.Operation) (*Permit, err
 		}
 		if rej != nil {
 			p.free()
-			return nil, e.refuse(p.policy, &p.op, rej)
+			return nil, p.refuse(rej)
 		}
 		e.meter.Stage("admit", time.Duration(e.clock.Mono()-start))
 		e.meter.Decision(taxonomy.LayerProvider, "", taxonomy.DecideAllow, "admitted")
@@ -179,6 +180,7 @@ func (p *Permit) authorize(ctx context.Context) (taxonomy.AuthorityAnswer, *Reje
 		Operation: &p.op, AgentID: p.op.Agent, Roles: p.policy.Roles[p.op.Agent], Clock: taxonomy.ClockAt(e.clock.Now()),
 	}
 	answer := p.policy.Rules.Authorize(ctx, in)
+	p.asked(answer.Evaluation, &answer)
 	if answer.Decision == taxonomy.RequireApproval {
 		found, err := e.approvals(ctx, &p.op)
 		if err != nil {
@@ -186,7 +188,9 @@ func (p *Permit) authorize(ctx context.Context) (taxonomy.AuthorityAnswer, *Reje
 		}
 		if len(found) > 0 {
 			in.Approvals = facts(found)
-			if again := p.policy.Rules.Authorize(ctx, in); again.Decision != taxonomy.RequireApproval {
+			again := p.policy.Rules.Authorize(ctx, in)
+			p.asked(again.Evaluation, &again)
+			if again.Decision != taxonomy.RequireApproval {
 				answer = again
 				p.approval = pick(found)
 			}
@@ -332,6 +336,7 @@ func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
 		local = local && p.staysLocal(c)
 	}
 	answer := p.policy.Rules.Admission(ctx, in)
+	p.asked(answer.Evaluation, &answer)
 	if answer.Action == taxonomy.ActionProceed && local {
 		p.flags = append(p.flags, "proceeds_while_open")
 		return nil
@@ -384,11 +389,13 @@ func (p *Permit) denied(c *breaker.Refusal) *Rejection {
 }
 
 // refuse stamps a rejection, leaves its receipt and hands it to the caller.
-func (e *Engine) refuse(p *Policy, op *taxonomy.Operation, rej *Rejection) error {
-	rej.Policy = p.Version
+func (p *Permit) refuse(rej *Rejection) error {
+	e := p.e
+	rej.Policy = p.policy.Version
 	rej.Index = -1
-	id := e.note(e.rejectionReceipt(p, op, rej))
-	rej.Receipt = id.String()
+	r := e.rejectionReceipt(p.policy, &p.op, rej)
+	p.remember(r)
+	rej.Receipt = e.note(r).String()
 	e.meter.Decision(rej.Layer, rej.Breaker, rej.Decision, rej.Reason)
 	return rej
 }
@@ -413,5 +420,6 @@ func (p *Permit) admissionReceipt(a taxonomy.AuthorityAnswer) *receipts.Receipt 
 	}
 	r.Flags = append(r.Flags, p.flags...)
 	evaluated(r, a.Evaluation)
+	p.remember(r)
 	return r
 }

@@ -64,7 +64,7 @@ func (p *Permit) Mark(ctx context.Context) error {
 		p.phase.Store(released)
 		p.giveBack(ctx)
 		p.free()
-		return p.e.refuse(p.policy, &p.op, rej)
+		return p.refuse(rej)
 	}
 	p.phase.Store(dispatched)
 	p.e.permits.extend(p, p.lifetime())

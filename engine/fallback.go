@@ -167,6 +167,7 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		in.Rejection = &Rejection{Reason: res.Verdict.Reason, Class: res.Verdict.Class, Policy: policy.Version}
 	}
 	answer := policy.Rules.Fallback(ctx, in)
+	asked := e.ask(nil, answer.Evaluation, &answer)
 	order := e.chosen(ctx, policy, in, answer.Order)
 	for _, choice := range order {
 		j := slices.IndexFunc(in.Candidates, func(c taxonomy.Candidate) bool { return c.ID == choice.ID })
@@ -175,7 +176,8 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		}
 		t := &Taken{Contract: name, Candidate: in.Candidates[j], Reason: choice.Reason, Losses: in.Candidates[j].Losses, Prohibited: in.Candidates[j].Prohibited}
 		ok, err := e.take(ctx, t, res, m)
-		e.fallbackReceipt(policy, res, t, ok)
+		e.fallbackReceipt(policy, res, t, ok, asked)
+		asked = nil
 		if ok {
 			return t, err
 		}
@@ -283,7 +285,7 @@ func (e *Engine) take(ctx context.Context, t *Taken, res *Result, m Means) (bool
 	}
 }
 
-func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool) {
+func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool, asked []Question) {
 	r := e.receiptFor(receipts.KindFallback, receipts.Audit, p, &res.Operation)
 	r.Decision = receipts.Some(taxonomy.DecideFallback)
 	r.Fallback = t.Contract + ":" + t.Candidate.ID
@@ -296,5 +298,6 @@ func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool) {
 	if res.Rejection != nil {
 		r.Layer, r.Breaker, r.Scope = res.Rejection.Layer, res.Rejection.Breaker, res.Rejection.Scope
 	}
+	e.remember(r, asked)
 	t.Receipt = e.note(r).String()
 }

@@ -14,7 +14,8 @@ import (
 // scope of each. Where the rules cannot be evaluated the evaluation says so,
 // and only what no policy may lose is fed.
 func (p *Policy) Feeds(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) ([]receipts.Feed, taxonomy.Evaluation) {
-	feeds, ev := p.route(ctx, v, obs, 0)
+	feeds, answer := p.route(ctx, v, obs, 0)
+	ev := answer.Evaluation
 	out := make([]receipts.Feed, 0, len(feeds))
 	for _, f := range feeds {
 		key, _ := p.key(&obs.Operation, f)
@@ -23,8 +24,9 @@ func (p *Policy) Feeds(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	return out, ev
 }
 
-// route asks policy which layers the outcome feeds.
-func (p *Policy) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation, repeats int64) ([]taxonomy.Feed, taxonomy.Evaluation) {
+// route asks policy which layers the outcome feeds. The feeds are those of the
+// answer that count somewhere.
+func (p *Policy) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation, repeats int64) ([]taxonomy.Feed, taxonomy.RouteAnswer) {
 	op := &obs.Operation
 	in := &taxonomy.RouteInput{
 		Operation: op, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, Attempt: op.Attempt,
@@ -35,10 +37,10 @@ func (p *Policy) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	}
 	answer := p.Rules.Route(ctx, in)
 	if answer.Evaluation.Error != "" {
-		return routeByDefault(op, v), answer.Evaluation
+		return routeByDefault(op, v), answer
 	}
 	feeds := slices.DeleteFunc(slices.Clone(answer.Feeds), func(f taxonomy.Feed) bool { return p.nobodys(op, f) })
-	return feeds, answer.Evaluation
+	return feeds, answer
 }
 
 // nobodys reports whether a feed names a circuit none of whose parts the
@@ -106,7 +108,8 @@ func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	}
 	start := p.e.clock.Mono()
 	defer func() { p.e.meter.Stage("route", time.Duration(p.e.clock.Mono()-start)) }()
-	feeds, ev := p.policy.route(ctx, v, obs, p.repeats)
+	feeds, answer := p.policy.route(ctx, v, obs, p.repeats)
+	p.asked(answer.Evaluation, &answer)
 	if p.repairs {
 		for i := range feeds {
 			if feeds[i].Layer == taxonomy.LayerSemantic && feeds[i].Signal == taxonomy.SignalFailure {
@@ -114,5 +117,5 @@ func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 			}
 		}
 	}
-	return feeds, ev
+	return feeds, answer.Evaluation
 }

@@ -98,6 +98,7 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 
 	r := p.outcomeReceipt(j, &obs, rec.feeds)
 	evaluated(r, ev)
+	p.remember(r)
 	index, durable, err := p.evidence(ctx, r)
 	errs = errors.Join(errs, err)
 	e.noteChanges(rec.changes, r)

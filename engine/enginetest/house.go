@@ -35,7 +35,7 @@ func New(t testing.TB, change func(*engine.Parts)) *House {
 	root := t.TempDir()
 	dir := filepath.Join(root, "receipts", "0")
 	log, err := receipts.Open(t.Context(), dir, receipts.Options{
-		Origin: "test.example/house", KeyFile: filepath.Join(root, "keys", "log.key"), Now: clock.Now,
+		Origin: "test.example/house", KeyFile: filepath.Join(root, "keys", "log.key"), InputKeys: filepath.Join(root, "keys", "inputs"), Now: clock.Now,
 	})
 	if err != nil {
 		t.Fatal(err)

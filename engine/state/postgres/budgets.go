@@ -217,34 +217,38 @@ func (s *Store) Usage(ctx context.Context, accounts ...string) ([]state.Usage, e
 	return out, nil
 }
 
-// Prune deletes what ended before then.
+// Prune deletes what ended before then, and rows that were made to be locked
+// and stayed empty. What somebody has locked is in use.
 func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
+	type step struct {
+		q    string
+		args int // how many of then, now
+	}
+	ended := []step{
+		{"DELETE FROM @intent WHERE state = 2 AND settled_at < $1::bigint", 1},
+		{"DELETE FROM @reservation WHERE settled AND settled_at < $1::bigint", 1},
+		{"DELETE FROM @item WHERE state IN (2, 3, 5) AND expires < $1::bigint", 1},
+		{"DELETE FROM @approval WHERE until < $1::bigint AND until < $2::bigint", 2},
+		{`DELETE FROM @account WHERE name IN (SELECT name FROM @account
+			WHERE open = 0 AND touched > 0 AND touched < $1::bigint FOR UPDATE SKIP LOCKED)`, 1},
+	}
 	total := 0
 	err := s.do(ctx, "prune", func(t *tx) error {
 		t.relaxed = true
 		if err := t.begun(); err != nil {
 			return err
 		}
-		sum := 0
-		then := state.Nanos(before)
-		for q, args := range map[string][]any{
-			"DELETE FROM @intent WHERE state = 2 AND settled_at < $1::bigint":                           {then},
-			"DELETE FROM @reservation WHERE settled AND settled_at < $1::bigint":                        {then},
-			"DELETE FROM @item WHERE state IN (2, 3, 5) AND expires < $1::bigint":                       {then},
-			"DELETE FROM @doc WHERE key IN (SELECT key FROM @doc WHERE rev = 0 FOR UPDATE SKIP LOCKED)": {},
-			"DELETE FROM @approval WHERE until < $1::bigint AND until < $2::bigint":                     {then, state.Nanos(t.now)},
-			// An account that somebody has locked is in use.
-			"DELETE FROM @account WHERE name IN (SELECT name FROM @account WHERE open = 0 AND touched < $1::bigint FOR UPDATE SKIP LOCKED)": {then},
-		} {
-			n, err := t.change(q, args...)
+		total = 0
+		args := []any{state.Nanos(before), state.Nanos(t.now)}
+		for _, e := range ended {
+			n, err := t.change(e.q, args[:e.args]...)
 			if err != nil {
 				return err
 			}
-			if len(args) > 0 { // empty rows are nobody's
-				sum += n
-			}
+			total += n
 		}
-		total = sum
+		t.queue("DELETE FROM @account WHERE name IN (SELECT name FROM @account WHERE open = 0 AND touched = 0 FOR UPDATE SKIP LOCKED)")
+		t.queue("DELETE FROM @doc WHERE key IN (SELECT key FROM @doc WHERE rev = 0 FOR UPDATE SKIP LOCKED)")
 		return nil
 	})
 	if err != nil {

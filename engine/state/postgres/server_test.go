@@ -185,7 +185,7 @@ func (s *server) serves() bool {
 }
 
 func (s *server) url(database string) string {
-	return fmt.Sprintf("postgres://fusebox@127.0.0.1:%d/%s?sslmode=disable&pool_max_conns=16", s.port, database)
+	return fmt.Sprintf("postgres://fusebox@127.0.0.1:%d/%s?sslmode=disable&pool_max_conns=8", s.port, database)
 }
 
 // process is the postmaster itself, which is not what was started where strace

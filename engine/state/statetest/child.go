@@ -196,8 +196,11 @@ func (c *child) budget() error {
 			spent += used
 			mu.Unlock()
 			u, err := c.st.Usage(ctx, "acc")
-			if sum := u[0].Used.Add(u[0].Reserved).Tokens; err != nil || sum > processLimit {
-				return fmt.Errorf("account stands at %d of %d (%v)", sum, processLimit, err)
+			if err != nil {
+				return err
+			}
+			if sum := u[0].Used.Add(u[0].Reserved).Tokens; sum > processLimit {
+				return fmt.Errorf("account stands at %d of %d", sum, processLimit)
 			}
 		}
 		return nil

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
+	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
+)
+
+// A Question is one thing that policy was asked on the way to a decision, as a
+// receipt keeps it for replay: the projected input, never a body, and what was
+// answered.
+type Question struct {
+	Entrypoint string // "authority", "admission", "routing", "fallback"
+	Input      taxonomy.Raw
+	Answer     taxonomy.Raw
+	Error      string // the code of a failed evaluation; Answer is then what was made of it
+}
+
+// asked notes a question of this permit.
+func (p *Permit) asked(ev taxonomy.Evaluation, answer any) {
+	p.questions = p.e.ask(p.questions, ev, answer)
+}
+
+func (e *Engine) ask(qs []Question, ev taxonomy.Evaluation, answer any) []Question {
+	if !e.parts.ReplayInput || len(ev.Input) == 0 && ev.Error == "" {
+		return qs
+	}
+	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(nil, answer), Error: ev.Error})
+}
+
+// remember seals what this permit asked since its last receipt.
+func (p *Permit) remember(r *receipts.Receipt) {
+	questions := p.questions
+	p.questions = nil
+	p.e.remember(r, questions)
+}
+
+// remember seals questions beside their receipt. A seal that fails costs the
+// replay of this receipt and never the receipt.
+func (e *Engine) remember(r *receipts.Receipt, questions []Question) {
+	inputs := e.parts.Log.Inputs()
+	if len(questions) == 0 || inputs == nil {
+		return
+	}
+	var err error
+	if r.InputCommit, r.InputRef, err = inputs.Seal(r.Tenant, r.ID, appendQuestions(nil, questions)); err != nil {
+		r.Flags = append(r.Flags, "input_lost")
+		e.meter.ReceiptError(err)
+	}
+}
+
+// appendQuestions writes the sealed document: a list, in the order of asking.
+func appendQuestions(dst []byte, qs []Question) []byte {
+	dst = append(dst, '[')
+	for i, q := range qs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"answer":`...)
+		dst = append(dst, q.Answer...)
+		dst = append(dst, `,"entrypoint":`...)
+		dst = jsonscan.AppendString(dst, q.Entrypoint)
+		if q.Error != "" {
+			dst = append(dst, `,"error":`...)
+			dst = jsonscan.AppendString(dst, q.Error)
+		}
+		if len(q.Input) > 0 {
+			dst = append(dst, `,"input":`...)
+			dst = append(dst, q.Input...)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+// AppendAnswer writes a policy answer as canonical JSON: what it decides, and
+// nothing about how it was evaluated. Equal answers have equal bytes.
+func AppendAnswer(dst []byte, answer any) []byte {
+	switch a := answer.(type) {
+	case *taxonomy.AuthorityAnswer:
+		dst = append(dst, `{"decision":"`...)
+		dst = append(dst, a.Decision.String()...)
+		dst = append(dst, `","obligations":`...)
+		dst = appendTexts(dst, a.Obligations)
+		dst = append(dst, `,"reasons":`...)
+		return append(appendTexts(dst, a.Reasons), '}')
+	case *taxonomy.AdmissionAnswer:
+		dst = append(dst, `{"action":"`...)
+		dst = append(dst, a.Action.String()...)
+		dst = append(dst, `","expires_in_ms":`...)
+		dst = jsonscan.AppendInt(dst, a.ExpiresIn.Milliseconds())
+		dst = append(dst, `,"reason":`...)
+		return append(jsonscan.AppendString(dst, a.Reason), '}')
+	case *taxonomy.RouteAnswer:
+		dst = append(dst, '[')
+		for i := range a.Feeds {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendFeed(dst, &a.Feeds[i])
+		}
+		return append(dst, ']')
+	case *taxonomy.FallbackAnswer:
+		dst = append(dst, '[')
+		for i, c := range a.Order {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, `{"choose":`...)
+			dst = jsonscan.AppendString(dst, c.ID)
+			dst = append(dst, `,"reason":`...)
+			dst = append(jsonscan.AppendString(dst, c.Reason), '}')
+		}
+		return append(dst, ']')
+	}
+	return append(dst, "null"...)
+}
+
+func appendFeed(dst []byte, f *taxonomy.Feed) []byte {
+	dst = append(dst, `{"breaker":`...)
+	dst = jsonscan.AppendString(dst, f.Breaker)
+	dst = append(dst, `,"layer":"`...)
+	dst = append(dst, f.Layer.String()...)
+	dst = append(dst, `","level":`...)
+	dst = jsonscan.AppendString(dst, f.Level)
+	dst = append(dst, `,"reason":`...)
+	dst = jsonscan.AppendString(dst, f.Reason)
+	dst = append(dst, `,"signal":"`...)
+	dst = append(dst, f.Signal.String()...)
+	dst = append(dst, `","until_ms":`...)
+	return append(jsonscan.AppendInt(dst, f.UntilMS), '}')
+}
+
+func appendTexts(dst []byte, texts []string) []byte {
+	dst = append(dst, '[')
+	for i, s := range texts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = jsonscan.AppendString(dst, s)
+	}
+	return append(dst, ']')
+}
+
+// ParseQuestions reads the sealed document of one receipt.
+func ParseQuestions(sealed []byte) ([]Question, error) {
+	var docs []struct {
+		Answer     taxonomy.Raw `json:"answer"`
+		Entrypoint string       `json:"entrypoint"`
+		Error      string       `json:"error"`
+		Input      taxonomy.Raw `json:"input"`
+	}
+	if err := json.Unmarshal(sealed, &docs); err != nil {
+		return nil, fmt.Errorf("recorded questions: %w", err)
+	}
+	out := make([]Question, len(docs))
+	for i, d := range docs {
+		out[i] = Question{Entrypoint: d.Entrypoint, Input: d.Input, Answer: d.Answer, Error: d.Error}
+	}
+	return out, nil
+}
