@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/fusebox-dev/fusebox/sdk"
 )
 
 // R-CALL-2, R-FLT-6: kill -9 between dispatch and record leaves the intent
@@ -122,9 +124,10 @@ func TestKillWhileAWritePassesTheProxy(t *testing.T) {
 	}
 }
 
-// A second process on the same data directory never marks the first one's
-// calls: a server that does not get the lock changes nothing.
-func TestSecondServerChangesNothing(t *testing.T) {
+// R-CALL-2: a second process on the same data directory never marks the first
+// one's calls. A server does not get the lock and changes nothing; an embedded
+// engine shares the directory and leaves alone what is another's.
+func TestSecondProcessChangesNothing(t *testing.T) {
 	data := t.TempDir()
 	p := serve(t, data)
 	id, token := admitted(t, p.agent, mailOperation)
@@ -137,6 +140,14 @@ func TestSecondServerChangesNothing(t *testing.T) {
 	status, _, errs = fusebox(t, "", "serve", "--data", t.TempDir(), "--listen", addr)
 	if status != exitBusy || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, addr) || !strings.Contains(errs, "--listen") {
 		t.Errorf("a taken address: status %d, %q", status, errs)
+	}
+	embedded, err := sdk.Open(t.Context(), sdk.Config{Data: data}, sdk.Parts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	embedded.Engine().Tick(t.Context()) // what its clock drives, once
+	if err := embedded.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 	if _, list := ask(t, "GET", p.agent+"/v1/intents?state=IN_FLIGHT", ""); len(at(list, "intents").([]any)) != 1 {
 		t.Errorf("the first server's call is not in flight any more: %v", list)
