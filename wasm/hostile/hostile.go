@@ -1,6 +1,6 @@
 // Package hostile is the collection of modules that no host wants to meet. Each
 // is a case: what it does, and the code by which the host refuses it or stops
-// it. The sources lie in wat/ and guests/, what the WebAssembly text format
+// it. The sources lie in wat/ and testdata/, what the WebAssembly text format
 // cannot say is made by generate.go.
 //
 // The package is for tests: of the sandbox, and of whatever has to live on when
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-//go:embed wat/*.wasm guests/*.wasm
+//go:embed wat/*.wasm testdata/*.wasm
 var files embed.FS
 
 // A Case is one hostile module.
@@ -208,9 +208,9 @@ func Cases() []Case {
 	}
 	out = append(out, Generated()...)
 	for _, c := range guests {
-		c.Wasm = file("guests/hostile.wasm")
+		c.Wasm = file("testdata/hostile.wasm")
 		if c.Go {
-			c.Wasm = file("guests/go.wasm")
+			c.Wasm = file("testdata/go.wasm")
 		}
 		out = append(out, c)
 	}
