@@ -147,6 +147,14 @@ func TestLimitsForget(t *testing.T) {
 	g.wait(g.r.Forget - 1)
 	g.calls(1, Failed)
 	g.want(Open)
+
+	// What is set apart does not make old failures look fresh.
+	g = newRig(t, func(r *Rule) { r.Trip = Trip{Consecutive: 5} })
+	g.calls(4, Failed)
+	g.wait(g.r.Forget)
+	g.calls(1, Excluded)
+	g.calls(4, Failed)
+	g.want(Closed)
 }
 
 // TestLimitsRow: any success ends a run of failures, a slow one too; an UNKNOWN

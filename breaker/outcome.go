@@ -43,6 +43,7 @@ func (m *machine) shadow() {
 }
 
 func (m *machine) exclude() {
+	m.forget()
 	m.c.Window.exclude(&m.r.Window, m.ev.Class, m.n(), m.now)
 	m.d.Fate = SetApart
 }
@@ -51,9 +52,7 @@ func (m *machine) exclude() {
 // field of its own: failures in a row count however far apart they are.
 func (m *machine) count() {
 	c, n := m.c, m.n()
-	if m.r.forgotten(c, m.now) {
-		c.Window, c.Row = Window{}, 0
-	}
+	m.forget()
 	c.Window.count(&m.r.Window, m.ev.Outcome, n, m.now)
 	m.d.Fate = Counted
 	switch m.ev.Outcome {
@@ -68,6 +67,14 @@ func (m *machine) count() {
 		if m.r.Trip.Unknown == 0 { // otherwise it has a counter of its own
 			add(&c.Row, n)
 		}
+	}
+}
+
+// forget drops what is too old to count, before anything new makes it look
+// fresh.
+func (m *machine) forget() {
+	if m.r.forgotten(m.c, m.now) {
+		m.c.Window, m.c.Row = Window{}, 0
 	}
 }
 
