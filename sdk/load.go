@@ -13,13 +13,14 @@ var ErrServed = errors.New("is used by another fusebox serve")
 
 // LoadPolicy reads and compiles the policy that a configuration names, exactly
 // as Open does, and starts nothing: for tools that check a policy or judge by
-// it. The caller ends it with its Close.
-func LoadPolicy(ctx context.Context, config Config, parts Parts) (*engine.Policy, error) {
+// it. warnings say what is allowed but unwise. The caller ends the policy with
+// its Close.
+func LoadPolicy(ctx context.Context, config Config, parts Parts) (p *engine.Policy, warnings []string, err error) {
 	parts.complete()
 	c := &Client{config: config, parts: parts}
 	l, err := c.load(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return l.policy, nil
+	return l.policy, l.warnings, nil
 }

@@ -21,6 +21,9 @@ func (r *running) banner(w io.Writer) error {
 	enforced, observed := r.modes()
 	fmt.Fprintf(&b, "enforced         %s\n", enforced)
 	fmt.Fprintf(&b, "observed only    %s\n", observed)
+	for _, warning := range r.client.PolicyStatus().Warnings {
+		fmt.Fprintf(&b, "warning          %s\n", warning)
+	}
 	fmt.Fprintf(&b, "checkpoint       %s\n                 in %s\n", r.checkpointLine(), r.trusted())
 	fmt.Fprintf(&b, "\nPoint an agent at it:\n")
 	fmt.Fprintf(&b, "  export OPENAI_BASE_URL=%s/openai/v1\n", r.agent)

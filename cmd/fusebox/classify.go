@@ -46,7 +46,7 @@ place, and the run goes on; the exit status is then 1.`,
 			return err
 		}
 		override(cmd, "policies", &cfg.Policies.Path)
-		policy, err := loadPolicy(cmd.Context(), cfg)
+		policy, _, err := loadPolicy(cmd.Context(), cfg)
 		if err != nil {
 			return err
 		}

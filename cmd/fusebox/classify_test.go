@@ -53,7 +53,7 @@ func TestClassifyCorpus(t *testing.T) {
 			}
 		}
 	}
-	policy, err := loadPolicy(t.Context(), sdk.Config{})
+	policy, _, err := loadPolicy(t.Context(), sdk.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestClassifyLongLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads 64 MiB")
 	}
-	policy, err := loadPolicy(t.Context(), sdk.Config{})
+	policy, _, err := loadPolicy(t.Context(), sdk.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

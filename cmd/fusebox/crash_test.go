@@ -177,6 +177,9 @@ func TestReload(t *testing.T) {
 	if err := r.client.Reload(t.Context()); err == nil || r.client.Version() != first {
 		t.Errorf("a policy with a syntax error: %v, in force is %s", err, r.client.Version())
 	}
+	if page := get(t, r.operator+"/", nil); !strings.Contains(page, "did not load") || !strings.Contains(page, "night.rego") {
+		t.Error("the status page does not say that the latest policy did not load")
+	}
 	write(rule)
 	if err := r.client.Reload(t.Context()); err != nil || r.client.Version() == first {
 		t.Errorf("an edited policy: %v, in force is %s", err, r.client.Version())

@@ -27,7 +27,7 @@ func policyVersionCommand() *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := policyAt(cmd, args)
+		p, _, err := policyAt(cmd, args)
 		if err != nil {
 			return err
 		}
@@ -46,6 +46,7 @@ type checkDoc struct {
 	OK       bool       `json:"ok"`
 	Version  string     `json:"version,omitempty"`
 	Problems []string   `json:"problems,omitempty"`
+	Warnings []string   `json:"warnings,omitempty"` // what is allowed but unwise, or not carried out by this build
 	Breakers []checkRow `json:"breakers,omitempty"`
 }
 
@@ -70,7 +71,7 @@ Exit status: 0 it loads; 1 it does not.`,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := policyAt(cmd, args)
+		p, warnings, err := policyAt(cmd, args)
 		if err != nil {
 			if *asJSON {
 				if werr := writeJSON(cmd.OutOrStdout(), checkDoc{Problems: problemsOf(err)}); werr != nil {
@@ -81,7 +82,7 @@ Exit status: 0 it loads; 1 it does not.`,
 			return &statusError{exitFailed, err}
 		}
 		defer p.Close()
-		d := checkDoc{OK: true, Version: string(p.Version)}
+		d := checkDoc{OK: true, Version: string(p.Version), Warnings: warnings}
 		for _, b := range p.Breakers {
 			d.Breakers = append(d.Breakers, checkRow{b.Name, b.Layer.String(), b.Rule.Mode.String()})
 		}
@@ -89,6 +90,9 @@ Exit status: 0 it loads; 1 it does not.`,
 			return writeJSON(cmd.OutOrStdout(), d)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s loads\n", d.Version)
+		for _, w := range d.Warnings {
+			fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", w)
+		}
 		rows := make([][]string, 0, len(d.Breakers))
 		for _, b := range d.Breakers {
 			rows = append(rows, []string{b.Name, b.Layer, b.Mode})

@@ -29,6 +29,7 @@ type server struct {
 	callers     func(*http.Request) (httpguard.Caller, error)
 	operators   []sdk.Operator
 	operations  operations
+	policy      func() sdk.PolicyStatus
 }
 
 // agentPlane is what agents talk to: the decision API under /v1/, and the

@@ -20,6 +20,8 @@ type statusDoc struct {
 	Headline    string                 `json:"headline"`
 	Mood        string                 `json:"mood"` // good, warn, bad
 	Policy      taxonomy.PolicyVersion `json:"policy"`
+	PolicyError string                 `json:"policy_error,omitempty"` // why the latest policy did not load; the one above stayed in force
+	Warnings    []string               `json:"policy_warnings,omitempty"`
 	Open        []circuitDoc           `json:"open"` // every circuit that is not closed
 	Unknown     []intentDoc            `json:"unknown"`
 	MoreUnknown int                    `json:"more_unknown"`
@@ -58,6 +60,11 @@ func (s *server) status(ctx context.Context) statusDoc {
 	d := statusDoc{
 		Version: version, Now: time.Now().UTC(), Policy: s.engine.Version(),
 		Open: []circuitDoc{}, Unknown: []intentDoc{}, Breakers: []breakerDoc{}, Evidence: s.evidence(),
+	}
+	if p := s.policy(); p.Err != nil {
+		d.PolicyError, d.Warnings = oneLine(p.Err), p.Warnings
+	} else {
+		d.Warnings = p.Warnings
 	}
 	circuits := s.circuits("", "")
 	byBreaker := map[string][2]int{}
@@ -107,6 +114,8 @@ func (d *statusDoc) headline() {
 		d.Headline, d.Mood = "The state store cannot be read", "bad"
 	case d.Evidence.Degraded != "":
 		d.Headline, d.Mood = "Receipts cannot be written", "bad"
+	case d.PolicyError != "" && open == 0:
+		d.Headline, d.Mood = "The latest policy did not load; the one before it is in force", "warn"
 	case open > 0:
 		d.Headline, d.Mood = plural(open, "circuit is", "circuits are")+" open", "bad"
 	case unknown > 0:

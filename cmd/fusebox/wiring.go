@@ -34,17 +34,17 @@ func readConfig(cmd *cobra.Command) (sdk.Config, error) {
 }
 
 // loadPolicy compiles the policy that a configuration names, without a server.
-func loadPolicy(ctx context.Context, cfg sdk.Config) (*engine.Policy, error) {
-	p, err := sdk.LoadPolicy(ctx, cfg, sdk.Parts{Build: buildName()})
-	return p, withStatus(exitSetup, err)
+func loadPolicy(ctx context.Context, cfg sdk.Config) (*engine.Policy, []string, error) {
+	p, warnings, err := sdk.LoadPolicy(ctx, cfg, sdk.Parts{Build: buildName()})
+	return p, warnings, withStatus(exitSetup, err)
 }
 
 // policyAt compiles the policy that a command's argument names, or the one of
 // its configuration.
-func policyAt(cmd *cobra.Command, args []string) (*engine.Policy, error) {
+func policyAt(cmd *cobra.Command, args []string) (*engine.Policy, []string, error) {
 	cfg, err := readConfig(cmd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(args) > 0 {
 		cfg.Policies.Path = args[0]
