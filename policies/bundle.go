@@ -104,7 +104,7 @@ func packageOf(source []byte) string {
 		}
 		if rest, ok := strings.CutPrefix(s, "package"); ok && rest != "" && (rest[0] == ' ' || rest[0] == '\t') {
 			rest = strings.TrimSpace(rest)
-			if i := strings.IndexAny(rest, " \t#;"); i >= 0 {
+			if i := strings.IndexFunc(rest, func(r rune) bool { return r <= ' ' || r == '#' || r == ';' }); i >= 0 {
 				rest = rest[:i]
 			}
 			return rest

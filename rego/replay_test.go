@@ -131,34 +131,55 @@ func TestKeyIsInjective(t *testing.T) {
 	}
 }
 
-// Strings come out as encoding/json reads them.
-func FuzzJSONText(f *testing.F) {
-	for _, s := range []string{"", "a\"\\\b\f\n\r\t\x00\x1f\x7f", "é\u2028😀", "</script>"} {
-		f.Add(s)
+// anyBytes draws strings that are mostly text, with every kind of odd byte.
+func anyBytes(r *rand.Rand) string {
+	pieces := []string{"a", "abcdefgh", "\"", "\\", "\b\f\n\r\t", "\x00", "\x1f", "\x7f", "é", "\u2028", "😀", "\xff", "\xc3", "</script>", " ", "~"}
+	var b strings.Builder
+	for range r.IntN(6) {
+		b.WriteString(pieces[r.IntN(len(pieces))])
 	}
-	f.Fuzz(func(t *testing.T, s string) {
-		var back string
-		if err := json.Unmarshal(jsonText(nil, s), &back); err != nil {
-			t.Fatal(err)
-		}
-		if want := strings.ToValidUTF8(s, "\ufffd"); back != want && back != string([]rune(s)) {
-			t.Errorf("%q became %q", s, back)
-		}
-	})
+	if r.IntN(3) == 0 {
+		b.WriteByte(byte(r.IntN(256)))
+	}
+	return b.String()
 }
 
-// plain says yes only to what is plain.
-func FuzzPlain(f *testing.F) {
-	f.Add("abcdefgh\x7f")
-	f.Add("\x1fbcdefgh")
-	f.Add("       \xc3\xa9")
-	f.Fuzz(func(t *testing.T, s string) {
+// Strings come out as encoding/json reads them. (A property test and no fuzz
+// target: fuzzing this package would instrument all of OPA.)
+func TestJSONText(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for range 50_000 {
+		s := anyBytes(r)
+		var back string
+		if err := json.Unmarshal(jsonText(nil, s), &back); err != nil {
+			t.Fatalf("%q: %v", s, err)
+		}
+		if back != string([]rune(s)) {
+			t.Fatalf("%q became %q", s, back)
+		}
+	}
+}
+
+// plain says yes to what is plain, and to nothing else.
+func TestPlain(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	check := func(s string) {
 		want := true
 		for i := range len(s) {
 			want = want && s[i] >= 0x20 && s[i] <= 0x7e
 		}
 		if got := plain(s); got != want {
-			t.Errorf("plain(%q) is %v", s, got)
+			t.Fatalf("plain(%q) is %v", s, got)
 		}
-	})
+	}
+	for range 50_000 {
+		check(anyBytes(r))
+	}
+	for at := range 17 {
+		for c := range 256 {
+			word := []byte("abcdefghijklmnopq")
+			word[at] = byte(c)
+			check(string(word))
+		}
+	}
 }
