@@ -394,6 +394,21 @@ func TestSlowIsPerRule(t *testing.T) {
 	}
 }
 
+// TestSlowAtItsLevel (R-BRK-2): a slow success is a success for every wider
+// circuit: a slow model says nothing against its provider.
+func TestSlowAtItsLevel(t *testing.T) {
+	s := enforced("provider", taxonomy.LayerProvider, "provider", "model")
+	s.Rule.Trip.SlowOver, s.Rule.Trip.SlowRatio = time.Second, One
+	g := newRegistry(t, Options{Settings: []Setting{s}})
+	record(t, g, modelOp(), Result{Outcome: taxonomy.Succeeded, Elapsed: time.Minute}, second, feed(taxonomy.LayerProvider, "model", taxonomy.SignalSuccess)...)
+	want := map[string]Tally{"provider:openai": {OK: 1}, "provider:openai/gpt-x": {Slow: 1}}
+	for _, l := range g.List(true, second) {
+		if l.Facts.Tally != want[l.Scope] {
+			t.Errorf("%s: %+v, want %+v", l.Scope, l.Facts.Tally, want[l.Scope])
+		}
+	}
+}
+
 // TestObserveReports (R-BRK-9): a circuit that only observes refuses nobody and
 // says what it would have done; what those calls come to is kept apart.
 func TestObserveReports(t *testing.T) {
