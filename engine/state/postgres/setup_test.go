@@ -91,9 +91,9 @@ func TestPlainUser(t *testing.T) {
 // transaction; pgx has modes for it, and all of them serve.
 func TestWithoutPreparedStatements(t *testing.T) {
 	s := need(t)
-	parts := []string{"model", "dispatch"}
+	parts := []string{"dispatch"}
 	if statetest.Long() {
-		parts = append(parts, "circuits", "runs", "queue", "budgets", "intents", "approvals")
+		parts = append(parts, "model", "circuits", "runs", "queue", "budgets", "intents", "approvals")
 	}
 	for _, mode := range []string{"exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
