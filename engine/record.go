@@ -79,9 +79,9 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 	}
 	e := p.e
 	type grant struct {
-		key string
-		c   breaker.Circuit
-		t   breaker.Transitions
+		c breaker.Circuit
+		d breaker.Decision
+		t breaker.Transitions
 	}
 	needs := p.path.Leases(&p.ticket, p.ask())
 	grants := make([]grant, len(needs))
@@ -96,17 +96,17 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 			if !decision.Allow {
 				return nil, false
 			}
-			grants[i] = grant{need.Key, after, t}
+			grants[i] = grant{after, decision, t}
 			return e.combine.encode(d, 0, after), true
 		}})
 	}
 	return updates, func() {
-		p.path.Leased(&p.ticket)
-		for _, g := range grants {
-			if _, _, err := e.registry.Install(g.key, g.c, e.clock.Mono()); err != nil {
+		for i, g := range grants {
+			p.ticket.Answer(needs[i], g.d)
+			if _, _, err := e.registry.Install(needs[i].Key, g.c, e.clock.Mono()); err != nil {
 				e.meter.StoreError("install", err)
 			}
-			e.noteSteps(g.key, g.t, p)
+			e.noteSteps(needs[i].Key, g.t, p)
 		}
 		p.renewAt = e.clock.Mono().Add(p.path.ShortestLease(p.ticket) / 3)
 	}
