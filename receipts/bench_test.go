@@ -54,7 +54,8 @@ func BenchmarkGlance(b *testing.B) {
 	b.SetBytes(int64(len(buf)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := glance(buf); err != nil {
+		var g look
+		if err := glance(&g, buf); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -108,19 +108,37 @@ func splitCheckpoints(b []byte) (list []Checkpoint, rest []byte, err error) {
 }
 
 // isTorn reports whether the rest of checkpoints.log is the beginning of a note
-// whose end was not written. A note has a fixed length for its origin and the
-// digits of its size, so that a damaged one is not mistaken for a torn one.
+// whose end was not written. A note of a given origin has one shape and, for
+// the digits of its size, one length; so a damaged one is not mistaken for a
+// torn one.
 func isTorn(rest []byte, origin string, last []Checkpoint) bool {
 	digits := 1
 	if n := len(last); n > 0 {
 		digits = len(strconv.FormatInt(last[n-1].Size, 10))
 	}
-	if lines := bytes.SplitN(rest, []byte("\n"), 3); len(lines) == 3 && len(bytes.Trim(lines[1], "0123456789")) == 0 {
+	if lines := bytes.SplitN(rest, []byte("\n"), 3); len(lines) == 3 {
 		digits = len(lines[1])
 	}
 	const root, signature = 44, 92 // 32 and 4+64 bytes in base 64
-	text := len(origin) + 1 + digits + 1 + root + 1
-	return len(rest) < text+1+len("— ")+len(origin)+1+signature+2
+	const base64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+	at := 0
+	for _, part := range []struct {
+		text  string // these bytes, or
+		from  string // bytes out of these
+		count int
+	}{{text: origin + "\n"}, {from: "0123456789", count: digits}, {text: "\n"}, {from: base64, count: root},
+		{text: "\n\n— " + origin + " "}, {from: base64, count: signature}, {text: "\n"}} {
+		for i := 0; i < max(part.count, len(part.text)); i++ {
+			switch {
+			case at == len(rest):
+				return true
+			case part.text != "" && rest[at] != part.text[i], part.text == "" && strings.IndexByte(part.from, rest[at]) < 0:
+				return false
+			}
+			at++
+		}
+	}
+	return at == len(rest)
 }
 
 // ReadCheckpoints reads a file of one or more checkpoints, each followed by a

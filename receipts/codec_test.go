@@ -78,8 +78,8 @@ func TestRoundTrip(t *testing.T) {
 		if again := got.AppendJSON(nil); !bytes.Equal(again, b) {
 			t.Errorf("encoding it again:\n%s\n%s", again, b)
 		}
-		g, err := glance(b)
-		if err != nil || g.id != r.ID || g.seq != r.Seq || g.kind != r.Kind || g.timeUS != r.TimeUS || string(g.scope) != r.Scope {
+		var g look
+		if err := glance(&g, b); err != nil || g.id != r.ID || g.seq != r.Seq || g.kind != r.Kind || g.timeUS != r.TimeUS || string(g.scope) != r.Scope {
 			t.Errorf("glance: %+v, %v", g, err)
 		}
 	}
@@ -217,5 +217,22 @@ func TestDecodeRefuses(t *testing.T) {
 	got, err := Decode([]byte(newer))
 	if err != nil || !reflect.DeepEqual(got.Unknown, []string{"zebra"}) {
 		t.Errorf("a newer writer's field: %v, %v", got.Unknown, err)
+	}
+}
+
+// TestPlain keeps the comparison with encoding/json fair: it writes the same
+// document.
+func TestPlain(t *testing.T) {
+	for i := range 60 {
+		r := typical(i)
+		r.ID, r.Log, r.Seq = NewID(), "example.com/prod/0", 7
+		want := r.AppendJSON(nil)
+		got, err := json.Marshal(plainOf(&r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("got  %s\nwant %s", got, want)
+		}
 	}
 }

@@ -90,10 +90,10 @@ func TestExportOTLP(t *testing.T) {
 			if have["fusebox.receipt.id"].StringValue == nil || have["fusebox.receipt.index"].IntValue == nil {
 				t.Fatalf("%s", line)
 			}
-			if rec.EventName == "fusebox.outcome" {
+			if rec.EventName == "fusebox.admission" {
 				if len(rec.TraceID) != 32 || len(rec.SpanID) != 16 || !strings.HasSuffix(rec.TimeUnixNano, "000") ||
 					have["fusebox.breaker.name"].StringValue == nil || have["fusebox.rules"].ArrayValue == nil ||
-					have["fusebox.limits"].KvlistValue == nil || have["fusebox.remote_call_attempted"].BoolValue == nil || rec.Body.StringValue == nil {
+					have["fusebox.budget"].KvlistValue == nil || have["fusebox.remote_call_attempted"].BoolValue == nil || rec.Body.StringValue == nil {
 					t.Fatalf("%+v", rec)
 				}
 			}
@@ -127,7 +127,7 @@ func TestExportOPA(t *testing.T) {
 				t.Errorf("OPA does not know %q", k)
 			}
 		}
-		if ev["path"] != "fusebox/routing/decision" || ev["bundles"].(map[string]any)["fusebox"].(map[string]any)["revision"] == "" {
+		if path := ev["path"]; path != "fusebox/routing/decision" && path != "fusebox/admission/decision" || ev["bundles"].(map[string]any)["fusebox"].(map[string]any)["revision"] == "" {
 			t.Errorf("%s", line)
 		}
 	}

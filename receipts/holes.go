@@ -17,20 +17,20 @@ type hole struct{ from, to, count int64 }
 
 // see takes the next receipt, which comes after this many pruned ones. ok is
 // false when its number does not rise as it must.
-func (h *holes) see(g *look, pruned int64) (ok bool) {
+func (h *holes) see(seq int64, gap *GapNote, pruned int64) (ok bool) {
 	if !h.started {
-		h.started, h.last = true, g.seq-1-pruned
+		h.started, h.last = true, seq-1-pruned
 	}
-	missing := g.seq - h.last - 1 - pruned
+	missing := seq - h.last - 1 - pruned
 	if missing < 0 {
 		return false
 	}
 	if missing > 0 {
-		h.runs = append(h.runs, hole{h.last + 1, g.seq - 1, missing})
+		h.runs = append(h.runs, hole{h.last + 1, seq - 1, missing})
 	}
-	h.last = g.seq
-	if g.gap != nil {
-		h.claims = append(h.claims, *g.gap)
+	h.last = seq
+	if gap != nil {
+		h.claims = append(h.claims, *gap)
 		h.settle()
 	}
 	return true

@@ -34,6 +34,7 @@ type judge struct {
 	limit   int64        // the largest size that any of them claims
 	keys    []keyEpoch
 
+	facts     factReader
 	tree      frontier
 	leaf      []byte
 	matched   int64 // size of the last head whose root the receipts gave
@@ -63,6 +64,7 @@ func (j *judge) run(ctx context.Context, trusted []Checkpoint) error {
 	if err := j.evidence(trusted); err != nil {
 		return err
 	}
+	j.facts = factReader{origin: j.out.Origin, deep: j.opt.Deep, seed: j.machine.seed}
 	if err := j.walk(ctx); err != nil {
 		return err
 	}
@@ -139,29 +141,38 @@ func (j *judge) take(index int64, f *fact) {
 	case f.err != nil:
 		j.sequence.fail("malformed", "receipt %d: %v", index, f.err)
 	default:
-		j.follow(index, &f.look)
-		j.lastUS = f.look.timeUS
+		j.follow(index, f)
+		j.lastUS = f.time
 	}
 	if f.newer {
 		j.out.Newer++
 	}
-	j.tree.add(f.leaf)
-	j.compare()
 }
 
 // follow checks what receipts say about each other.
-func (j *judge) follow(index int64, g *look) {
+func (j *judge) follow(index int64, f *fact) {
+	var gap *GapNote
+	if f.rare != nil {
+		gap = f.rare.gap
+	}
 	switch {
-	case string(g.log) != j.out.Origin:
-		j.sequence.fail("foreign", "receipt %d is of log %q", index, g.log)
-	case index == 0 && (g.kind != KindBoot || g.seq != 1):
+	case f.foreign:
+		j.sequence.fail("foreign", "receipt %d is of another log", index)
+	case index == 0 && (f.kind != KindBoot || f.seq != 1):
 		j.sequence.fail("missing", "the log does not begin with a boot receipt of number 1")
-	case !j.holes.see(g, j.prunedRun):
-		j.sequence.fail("order", "receipt %d has number %d after %d", index, g.seq, j.holes.last)
-	case g.kind != KindBoot && g.monoUS < j.mono:
+	case !j.holes.see(f.seq, gap, j.prunedRun):
+		j.sequence.fail("order", "receipt %d has number %d after %d", index, f.seq, j.holes.last)
+	case f.kind != KindBoot && f.mono < j.mono:
 		j.sequence.fail("order", "receipt %d is older than the one before it in the same process", index)
 	}
-	j.mono, j.prunedRun, j.lastKind = g.monoUS, 0, g.kind
+	j.mono, j.prunedRun, j.lastKind = f.mono, 0, f.kind
+	if f.rare != nil {
+		j.followRare(index, f.rare)
+	}
+	j.machine.see(j.n, index, f)
+}
+
+func (j *judge) followRare(index int64, g *look) {
 	if g.boot != nil {
 		j.bootEpoch = g.boot.Epoch
 	}
@@ -174,7 +185,6 @@ func (j *judge) follow(index int64, g *look) {
 	if len(g.object) > 0 {
 		j.object(index, string(g.object))
 	}
-	j.machine.see(j.n, index, g)
 }
 
 // announced notes the key that signs after the head which covers this receipt.

@@ -85,10 +85,10 @@ func victim(base string) {
 
 // TestKill kills a writing process at random moments, again and again on the
 // same log: no acknowledged ledger receipt is ever lost, every number is
-// accounted for, and the log verifies (SPEC R-RCP-2). It kills 6 times;
+// accounted for, and the log verifies (SPEC R-RCP-2). It kills 3 times;
 // FUSEBOX_KILLS=1000 says otherwise.
 func TestKill(t *testing.T) {
-	kills := 6
+	kills := 3
 	if n, err := strconv.Atoi(os.Getenv("FUSEBOX_KILLS")); err == nil {
 		kills = n
 	}

@@ -29,14 +29,15 @@ type Ref struct {
 // A Log is the one writer of a log directory. Its methods may be called from
 // any goroutine.
 type Log struct {
-	dir    string
-	origin string
-	opt    Options
-	lock   *os.File
-	boot   time.Time
-	wake   chan struct{} // capacity 1: there is work
-	ctl    chan control
-	done   chan struct{} // the writer has ended
+	dir      string
+	origin   string
+	opt      Options
+	lock     *os.File
+	boot     time.Time
+	realTime bool          // the clock is time.Now
+	wake     chan struct{} // capacity 1: there is work
+	ctl      chan control
+	done     chan struct{} // the writer has ended
 
 	sealable chan struct{} // capacity 1: the keeper should look
 	chores   chan chore
@@ -140,18 +141,14 @@ func (l *Log) Commit(ctx context.Context, r *Receipt) (Ref, error) {
 
 // put numbers the receipt and copies it into the ring.
 func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
-	now := l.opt.Now()
-	id := r.ID
-	if id.IsZero() {
-		id = newID(now)
-	}
+	id, timeUS, mono := l.stamp(r)
 	class := r.Class
 	if p != nil {
 		class = Ledger
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if class == Sample && !l.closing && l.rollups.skip(l.opt.Sampling.OneIn, r, now.UnixMicro()) {
+	if class == Sample && l.opt.Sampling.OneIn > 1 && !l.closing && l.rollups.skip(l.opt.Sampling.OneIn, r, timeUS) {
 		l.stats.Submitted[Sample]++
 		l.stats.Sampled++
 		if l.rollups.total == 1 {
@@ -159,22 +156,18 @@ func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
 		}
 		return Ref{ID: id, Index: -1}, nil
 	}
-	if err := l.admit(ctx, class); err != nil {
-		if errors.Is(err, ErrClosed) {
-			return Ref{ID: id, Index: -1}, fmt.Errorf("submit receipt: %w", err)
+	if l.closing || l.n >= len(l.ring)/2 || class == Ledger { // else there is room for every class
+		if err := l.admit(ctx, class); err != nil {
+			return l.refuse(id, class, err)
 		}
-		seq := l.drop(class, err)
-		return Ref{ID: id, Seq: seq, Index: -1}, fmt.Errorf("submit receipt %s: %w", id, err)
 	}
 	s := &l.ring[l.n]
 	l.n++
 	l.seq++
 	s.r, s.p = *r, p
 	s.r.ID, s.r.Log, s.r.Seq, s.r.Class = id, l.origin, l.seq, class
-	if s.r.TimeUS == 0 {
-		s.r.TimeUS = now.UnixMicro()
-	}
-	l.lastMono = max(l.lastMono, now.Sub(l.boot).Microseconds())
+	s.r.TimeUS = timeUS
+	l.lastMono = max(l.lastMono, mono)
 	s.r.MonoUS = l.lastMono
 	l.stats.Submitted[class]++
 	ref := Ref{ID: id, Seq: l.seq, Index: -1}
@@ -188,6 +181,33 @@ func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
 		l.wakeUp()
 	}
 	return ref, nil
+}
+
+// stamp reads the clock once, and only its monotonic half where the caller
+// brings id and time along.
+func (l *Log) stamp(r *Receipt) (id ID, timeUS, mono int64) {
+	id, timeUS = r.ID, r.TimeUS
+	if !id.IsZero() && timeUS != 0 && l.realTime {
+		return id, timeUS, time.Since(l.boot).Microseconds()
+	}
+	now := l.opt.Now()
+	if id.IsZero() {
+		id = newID(now)
+	}
+	if timeUS == 0 {
+		timeUS = now.UnixMicro()
+	}
+	return id, timeUS, now.Sub(l.boot).Microseconds()
+}
+
+// refuse accounts for a receipt that will not be written. l.mu is held.
+func (l *Log) refuse(id ID, class Delivery, err error) (Ref, error) {
+	ref := Ref{ID: id, Index: -1}
+	if errors.Is(err, ErrClosed) {
+		return ref, fmt.Errorf("submit receipt: %w", err)
+	}
+	ref.Seq = l.drop(class, err)
+	return ref, fmt.Errorf("submit receipt %s: %w", id, err)
 }
 
 // submittable refuses what only the log itself writes.

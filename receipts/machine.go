@@ -1,8 +1,6 @@
 package receipts
 
 import (
-	"bytes"
-	"fmt"
 	"hash/maphash"
 	"slices"
 )
@@ -20,11 +18,10 @@ type machine struct {
 // machineLog is what one log contributed; a restart forgets it.
 type machineLog struct {
 	boot        int64
-	transitions map[uint64][]step
+	transitions map[circuitLife][]step
 	intents     []uint64
 	answered    map[uint64]bool // intents with an outcome or a void
 	orphans     []orphan        // outcomes whose parent was not met in this log
-	fault       finding
 }
 
 type step struct {
@@ -42,7 +39,7 @@ func newMachine(alone bool) *machine {
 }
 
 func (m *machine) restart(n int) {
-	m.logs[n] = &machineLog{transitions: map[uint64][]step{}, answered: map[uint64]bool{}}
+	m.logs[n] = &machineLog{transitions: map[circuitLife][]step{}, answered: map[uint64]bool{}}
 	for k, log := range m.intents {
 		if log == n {
 			delete(m.intents, k)
@@ -50,53 +47,36 @@ func (m *machine) restart(n int) {
 	}
 }
 
-func (m *machine) hashID(id ID) uint64 { return maphash.Bytes(m.seed, id[:]) }
-
-func (m *machine) see(n int, index int64, g *look) {
+func (m *machine) see(n int, index int64, f *fact) {
 	l := m.logs[n]
-	switch g.kind {
+	switch f.kind {
 	case KindBoot:
 		l.boot++
 	case KindIntent:
-		k := m.hashID(g.id)
-		m.intents[k] = n
-		l.intents = append(l.intents, k)
+		m.intents[f.who] = n
+		l.intents = append(l.intents, f.who)
 	case KindIntentVoid, KindOutcome:
-		k := m.hashID(g.parent)
-		l.answered[k] = true
-		if _, ok := m.intents[k]; !ok && needsIntent(g) {
-			l.orphans = append(l.orphans, orphan{k, index})
+		_, ok := m.intents[f.who]
+		if ok || f.needs {
+			l.answered[f.who] = true
+		}
+		if f.needs && !ok {
+			l.orphans = append(l.orphans, orphan{f.who, index})
 		}
 	case KindTransition:
-		m.transition(l, index, g)
+		// Only steps of one process life are compared: a store may be restored
+		// between two, and other processes write other logs.
+		if f.vers > 0 {
+			k := circuitLife{f.who, l.boot, f.epoch}
+			l.transitions[k] = append(l.transitions[k], step{f.vers, index, f.prev, f.state})
+		}
 	}
 }
 
-// needsIntent reports whether the receipt ends something that may have been
-// sent and may have changed the world, as far as it was declared.
-func needsIntent(g *look) bool {
-	if g.kind == KindIntentVoid {
-		return true
-	}
-	return g.attempted && len(g.effect) > 0 && string(g.effect) != "read_only" &&
-		!bytes.Contains(g.flags, []byte(`"undeclared_dispatch"`))
-}
-
-// transition keeps a step. Only steps of one process life are compared: a
-// store may be restored between two, and other processes write other logs.
-func (m *machine) transition(l *machineLog, index int64, g *look) {
-	if g.stateVersion == 0 {
-		return
-	}
-	var h maphash.Hash
-	h.SetSeed(m.seed)
-	for _, part := range [][]byte{g.breaker, g.scope, g.cohort} {
-		h.Write(part)
-		h.WriteByte('"') // never inside the raw text of a string
-	}
-	fmt.Fprint(&h, l.boot, g.stateEpoch)
-	k := h.Sum64()
-	l.transitions[k] = append(l.transitions[k], step{g.stateVersion, index, g.prev, g.state})
+// circuitLife is a circuit under one writer and one epoch of the store.
+type circuitLife struct {
+	circuit     uint64
+	boot, epoch int64
 }
 
 // finish judges what needs all logs, and counts intents that wait.

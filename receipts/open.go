@@ -58,7 +58,7 @@ func open(dir string, o Options) (l *Log, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l = &Log{dir: dir, origin: about.Origin, opt: o, lock: lock, boot: o.Now(), wake: make(chan struct{}, 1),
+	l = &Log{dir: dir, origin: about.Origin, opt: o, lock: lock, boot: o.Now(), realTime: o.realTime, wake: make(chan struct{}, 1),
 		ctl: make(chan control), done: make(chan struct{}), store: &store{dir: dir}, ring: make([]slot, o.Depth),
 		sealable: make(chan struct{}, 1), chores: make(chan chore), stop: make(chan struct{}), kept: make(chan struct{})}
 	if o.InputKeys != "" {
@@ -314,11 +314,11 @@ func (w *writer) compare(head Checkpoint) error {
 
 // take adds one recovered receipt.
 func (w *writer) take(t *tail, note *BootNote, file, index, off int64, receipt []byte, head Checkpoint) error {
-	g, err := glance(receipt)
-	if err != nil {
+	var g look
+	if err := glance(&g, receipt); err != nil {
 		return fmt.Errorf("%w: receipt %d: %w", ErrDamaged, index, err)
 	}
-	t.holes.see(&g, 0)
+	t.holes.see(g.seq, g.gap, 0)
 	if g.key != nil {
 		t.keys = append(t.keys, segmentKey{index, g.key.Epoch, g.key.VKey})
 	}

@@ -51,6 +51,8 @@ type Options struct {
 	// OnError is told what the writer could not do, on its goroutine, under
 	// the same rule.
 	OnError func(error)
+
+	realTime bool // Now is time.Now
 }
 
 func (o *Options) fill() error {
@@ -64,7 +66,7 @@ func (o *Options) fill() error {
 	def(&o.SegmentAge, time.Hour)
 	def(&o.RollupEvery, 10*time.Second)
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now, o.realTime = time.Now, true
 	}
 	if o.Incarnation == "" {
 		o.Incarnation = NewID().String()

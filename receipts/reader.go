@@ -85,8 +85,8 @@ func loadStore(dir string) (*store, error) {
 			continue
 		}
 		_, err := f.scan(func(index, off int64, receipt []byte) error {
-			g, err := glance(receipt)
-			if err != nil {
+			var g look
+			if err := glance(&g, receipt); err != nil {
 				return fmt.Errorf("receipt %d: %w", index, err)
 			}
 			x.add(f.first, index, off, g.id.Millis(), g.timeUS)

@@ -58,7 +58,8 @@ func (w *segWriter) reset() {
 
 // add appends the next receipt.
 func (w *segWriter) add(body []byte) error {
-	g, err := glance(body)
+	var g look
+	err := glance(&g, body)
 	if err == nil {
 		err = w.filter.addAll(body)
 	}

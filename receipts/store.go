@@ -107,7 +107,8 @@ func (x *store) rewritten(from int64, frames []byte) {
 		if err != nil {
 			return // our own frames are whole
 		}
-		g, _ := glance(receipt)
+		var g look
+		_ = glance(&g, receipt) // we wrote it
 		x.add(from, index, off, g.id.Millis(), g.timeUS)
 		rest = next
 	}

@@ -45,7 +45,8 @@ func (s snapshot) restore(t testing.TB, root string) {
 }
 
 // TestEveryByte changes every byte of every file of a closed log, one at a
-// time: each change is found (SPEC R-RCP-2).
+// time: each change is found (SPEC R-RCP-2). Ordinary runs take every third
+// byte; FUSEBOX_TAMPER takes all.
 func TestEveryByte(t *testing.T) {
 	p := newPlace(t)
 	l := p.open(t)
@@ -56,7 +57,11 @@ func TestEveryByte(t *testing.T) {
 		if filepath.Base(path) == fileLOCK {
 			continue // says who wrote last; nothing depends on it
 		}
-		for i := range b {
+		step := 3
+		if os.Getenv("FUSEBOX_TAMPER") != "" {
+			step = 1
+		}
+		for i := 0; i < len(b); i += step {
 			c := bytes.Clone(b)
 			c[i] ^= 0x01
 			if err := os.WriteFile(path, c, 0o640); err != nil {

@@ -1,7 +1,6 @@
 package receipts
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -99,48 +98,22 @@ func (j *judge) takeFrame(index int64, receipt []byte) {
 		return
 	}
 	var f fact
-	f.read(j, receipt)
+	j.facts.read(&f, receipt)
 	if index == j.limit {
-		j.firstOpen = f.look.timeUS
+		j.firstOpen = f.time
 		j.out.Unsealed++
 		return
 	}
 	f.leaf, j.leaf = leafHash(j.leaf, receipt)
 	j.take(index, &f)
-}
-
-// fact is what was read of one receipt.
-type fact struct {
-	leaf   tlog.Hash
-	look   look
-	pruned bool // only the leaf hash is kept
-	newer  bool // has fields this version does not know
-	err    error
-}
-
-func (f *fact) read(j *judge, receipt []byte) {
-	f.look, f.err = glance(receipt)
-	if f.err == nil && j.opt.Deep {
-		f.newer, f.err = deep(receipt)
-	}
-}
-
-// deep reads every field and encodes the receipt again.
-func deep(receipt []byte) (newer bool, err error) {
-	r, err := Decode(receipt)
-	if err != nil || len(r.Unknown) > 0 {
-		return err == nil, err
-	}
-	if !bytes.Equal(r.AppendJSON(nil), receipt) {
-		return false, errors.New("encoding it again gives other bytes")
-	}
-	return false, nil
+	j.tree.add(f.leaf)
+	j.compare()
 }
 
 // blockFacts is what a worker read of one block.
 type blockFacts struct {
 	facts   [blockSize]fact
-	n       int
+	root    tlog.Hash
 	err     error // damage
 	in, out []byte
 	leaf    []byte
@@ -216,46 +189,41 @@ func (j *judge) spoil(err error) {
 // before.
 func (j *judge) readBlock(f *os.File, s *segment, filters []byte, i int) *blockFacts {
 	b := blockPool.Get().(*blockFacts)
-	b.n, b.err = 0, nil
-	var records []byte
-	b.in, records, b.err = s.readBlock(f, i, b.in, b.out)
+	b.in, b.out, b.err = s.readBlock(f, i, b.in, b.out)
 	if b.err != nil {
 		return b
 	}
-	b.out = records
 	sum := blockMeta{minID: math.MaxInt64, maxID: math.MinInt64, minUS: math.MaxInt64, maxUS: math.MinInt64}
-	var tree frontier
 	var filt filter
-	for len(records) > 0 && b.n < blockSize {
+	records := b.out
+	for k := range b.facts {
 		var r record
 		if r, records, b.err = nextRecord(records); b.err != nil {
 			return b
 		}
-		p := &b.facts[b.n]
+		p := &b.facts[k]
 		*p = fact{leaf: r.leaf, pruned: r.body == nil}
-		if r.body == nil {
+		if p.pruned {
 			sum.pruned++
-		} else {
-			p.read(j, r.body)
-			p.leaf, b.leaf = leafHash(b.leaf, r.body)
-			sum.minID, sum.maxID = min(sum.minID, p.look.id.Millis()), max(sum.maxID, p.look.id.Millis())
-			sum.minUS, sum.maxUS = min(sum.minUS, p.look.timeUS), max(sum.maxUS, p.look.timeUS)
-			if j.opt.Deep {
-				_ = filt.addAll(r.body)
-			}
+			continue
 		}
-		tree.add(p.leaf)
-		b.n++
+		j.facts.read(p, r.body)
+		p.leaf, b.leaf = leafHash(b.leaf, r.body)
+		sum.minID, sum.maxID = min(sum.minID, p.ms), max(sum.maxID, p.ms)
+		sum.minUS, sum.maxUS = min(sum.minUS, p.time), max(sum.maxUS, p.time)
+		if j.opt.Deep {
+			_ = filt.addAll(r.body)
+		}
 	}
+	b.root = perfectRoot(&b.facts)
 	m := &s.blocks[i]
 	switch {
-	case len(records) > 0 || b.n != blockSize:
-		b.err = damaged("its block %d does not hold %d receipts", i, blockSize)
-	case tree.root() != m.root || sum.pruned != m.pruned:
+	case len(records) > 0:
+		b.err = damaged("its block %d holds more than %d receipts", i, blockSize)
+	case b.root != m.root || sum.pruned != m.pruned:
 		b.err = damaged("its block %d is not what its index says", i)
-	case sum.minID < m.minID || sum.maxID > m.maxID || sum.minUS < m.minUS || sum.maxUS > m.maxUS:
-		b.err = damaged("the times of block %d in its index are wrong", i)
-	case m.pruned == 0 && (sum.minID != m.minID || sum.maxID != m.maxID || sum.minUS != m.minUS || sum.maxUS != m.maxUS):
+	case sum.minID < m.minID || sum.maxID > m.maxID || sum.minUS < m.minUS || sum.maxUS > m.maxUS,
+		m.pruned == 0 && (sum.minID != m.minID || sum.maxID != m.maxID || sum.minUS != m.minUS || sum.maxUS != m.maxUS):
 		b.err = damaged("the times of block %d in its index are wrong", i)
 	case j.opt.Deep && filt != filter(filters[i*filterSize:][:filterSize]):
 		b.err = damaged("the filter of block %d hides receipts", i)
@@ -263,17 +231,41 @@ func (j *judge) readBlock(f *os.File, s *segment, filters []byte, i int) *blockF
 	return b
 }
 
+// takeBlock judges a block. The tree takes its root as a whole, except where a
+// head ends inside it.
 func (j *judge) takeBlock(b *blockFacts) {
-	for k := range b.n {
-		if f := &b.facts[k]; j.tree.n < j.limit {
-			j.take(j.tree.n, f)
-		} else { // sealed after the heads were read
+	first := j.tree.n
+	whole := first+blockSize <= j.limit && !j.headInside(first, first+blockSize)
+	for k := range b.facts {
+		f, index := &b.facts[k], first+int64(k)
+		if index >= j.limit { // sealed after the heads were read
 			if j.out.Unsealed == 0 {
-				j.firstOpen = f.look.timeUS
+				j.firstOpen = f.time
 			}
 			j.out.Unsealed++
+			continue
+		}
+		j.take(index, f)
+		if !whole {
+			j.tree.add(f.leaf)
+			j.compare()
 		}
 	}
+	if whole {
+		j.tree.addPerfect(blockLevel, b.root)
+		j.compare()
+	}
+}
+
+// headInside reports whether a head or trusted checkpoint has a size strictly
+// between the two.
+func (j *judge) headInside(from, to int64) bool {
+	for _, list := range [][]Checkpoint{j.heads[j.nextHead:], j.trusted[j.nextTrust:]} {
+		if len(list) > 0 && list[0].Size > from && list[0].Size < to {
+			return true
+		}
+	}
+	return false
 }
 
 // checkAbout compares what a segment tells the next writer with its receipts.

@@ -1,0 +1,108 @@
+package receipts
+
+import (
+	"bytes"
+	"errors"
+	"hash/maphash"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// fact is what verification keeps of one receipt: everything that can be told
+// from its bytes alone. It is small, because a million of them pass by.
+type fact struct {
+	leaf  tlog.Hash
+	err   error
+	rare  *look  // of receipts that say more: boot, gap, key, erasure, a stored object
+	who   uint64 // hash of an intent's id, of what an outcome answers, of a transition's circuit
+	seq   int64
+	mono  int64
+	time  int64 // time_us
+	epoch int64 // of a transition's store
+	vers  int64 // state_version
+	ms    int64 // milliseconds in the id
+
+	kind        Kind
+	prev, state State
+	pruned      bool // only the leaf hash is kept
+	newer       bool // has fields this version does not know
+	foreign     bool // belongs to another log
+	needs       bool // ends something sent that may have changed the world
+}
+
+// reader of facts: the same for all receipts of one log.
+type factReader struct {
+	origin string
+	deep   bool
+	seed   maphash.Seed
+}
+
+// read fills f from a receipt's bytes.
+func (fr *factReader) read(f *fact, receipt []byte) {
+	var g look
+	if f.err = glance(&g, receipt); f.err == nil && fr.deep {
+		f.newer, f.err = deep(receipt)
+	}
+	f.seq, f.mono, f.time, f.kind, f.ms = g.seq, g.monoUS, g.timeUS, g.kind, g.id.Millis()
+	f.foreign = string(g.log) != fr.origin
+	switch g.kind {
+	case KindIntent:
+		f.who = maphash.Bytes(fr.seed, g.id[:])
+	case KindIntentVoid, KindOutcome:
+		f.who, f.needs = maphash.Bytes(fr.seed, g.parent[:]), needsIntent(&g)
+	case KindTransition:
+		f.who, f.prev, f.state, f.vers, f.epoch = fr.circuit(&g), g.prev, g.state, g.stateVersion, g.stateEpoch
+	}
+	if g.boot != nil || g.gap != nil || g.key != nil || g.retention != nil || len(g.object) > 0 {
+		rare := g
+		rare.object = bytes.Clone(g.object)
+		f.rare = &rare
+	}
+}
+
+// circuit identifies the circuit of a transition.
+func (fr *factReader) circuit(g *look) uint64 {
+	var h maphash.Hash
+	h.SetSeed(fr.seed)
+	for _, part := range [][]byte{g.breaker, g.scope, g.cohort} {
+		h.Write(part)
+		h.WriteByte('"') // never inside the raw text of a string
+	}
+	return h.Sum64()
+}
+
+// needsIntent reports whether the receipt ends something that may have been
+// sent and may have changed the world, as far as it was declared.
+func needsIntent(g *look) bool {
+	if g.kind == KindIntentVoid {
+		return true
+	}
+	return g.attempted && len(g.effect) > 0 && string(g.effect) != "read_only" &&
+		!bytes.Contains(g.flags, []byte(`"undeclared_dispatch"`))
+}
+
+// deep reads every field and encodes the receipt again.
+func deep(receipt []byte) (newer bool, err error) {
+	r, err := Decode(receipt)
+	if err != nil || len(r.Unknown) > 0 {
+		return err == nil, err
+	}
+	if !bytes.Equal(r.AppendJSON(nil), receipt) {
+		return false, errors.New("encoding it again gives other bytes")
+	}
+	return false, nil
+}
+
+// perfectRoot is the root over exactly blockSize leaves.
+func perfectRoot(facts *[blockSize]fact) tlog.Hash {
+	var row [blockSize / 2]tlog.Hash
+	for i := range row {
+		row[i] = tlog.NodeHash(facts[2*i].leaf, facts[2*i+1].leaf)
+	}
+	for n := len(row) / 2; n > 0; n /= 2 {
+		for i := range n {
+			row[i] = tlog.NodeHash(row[2*i], row[2*i+1])
+		}
+	}
+	return row[0]
+}
