@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -100,43 +99,6 @@ func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
 		r.value = rs[0].Expressions[0].Value.(*ast.Term).Value
 	}
 	return r
-}
-
-// A watchdog cancels an evaluation that takes too long. It counts the deadline
-// in eighths, each begun when the one before it was seen to end: on a machine
-// that gave this process no time at all for a while, that while counts as one
-// eighth, so that a loaded machine does not turn every decision into a denial.
-type watchdog struct {
-	cancel topdown.Cancel
-	step   time.Duration
-	timer  *time.Timer
-	left   atomic.Int32
-	late   atomic.Bool
-}
-
-const eighths = 8
-
-func startWatch(deadline time.Duration, cancel topdown.Cancel) *watchdog {
-	w := &watchdog{cancel: cancel, step: max(deadline/eighths, 1)}
-	w.left.Store(eighths)
-	w.timer = time.AfterFunc(time.Hour, w.tick)
-	w.timer.Reset(w.step)
-	return w
-}
-
-func (w *watchdog) tick() {
-	switch left := w.left.Add(-1); {
-	case left > 0:
-		w.timer.Reset(w.step)
-	case left == 0:
-		w.late.Store(true)
-		w.cancel.Cancel()
-	}
-}
-
-func (w *watchdog) stop() {
-	w.left.Store(0) // a tick on its way re-arms nothing
-	w.timer.Stop()
 }
 
 // keepTerm hands results over as they are: decoding them from the AST keeps
