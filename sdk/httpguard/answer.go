@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -17,7 +18,7 @@ import (
 // errTruncated ends a stream that stopped before its dialect's last event.
 var errTruncated = fmt.Errorf("stream ended before its last event: %w", io.ErrUnexpectedEOF)
 
-const streamKept = 24 << 10 // bytes of the beginning of a stream that are kept, and of its end
+const streamKept = 4 << 10 // bytes of the beginning of a stream that are kept, and of its end
 
 // A stream is the body of an event stream on its way to the caller. It hands
 // on whole events only: a caller can do nothing with half of one, and so a
@@ -27,7 +28,7 @@ type stream struct {
 	from   io.Reader
 	events events
 	kept   keep
-	buf    []byte // what was read from the remote
+	buf    []byte // what was read from the remote; back in its pool when the stream is closed
 	ready  []byte // whole events that the caller has not taken yet
 	rest   []byte // the beginning of the next event
 	sent   int64  // content bytes the caller has taken
@@ -78,7 +79,7 @@ func (s *stream) catchUp() {
 const maxRest = 1 << 20
 
 func newStream(x *exchange, body io.Reader) *stream {
-	return &stream{x: x, from: body, events: events{dialect: x.call.dialect}, kept: keep{most: streamKept}, buf: make([]byte, 16<<10)}
+	return &stream{x: x, from: body, events: events{dialect: x.call.dialect}, kept: keep{most: streamKept}, buf: buffers.Get()}
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -178,7 +179,13 @@ func (s *stream) Close() error {
 		}
 		s.err = io.ErrClosedPipe
 	}
-	return s.x.close()
+	err := s.x.close()
+	if s.buf != nil {
+		s.ready = nil // it may lie in buf
+		buffers.Put(s.buf)
+		s.buf = nil
+	}
+	return err
 }
 
 // A flow is the body of an answer that is neither an event stream nor small
@@ -269,35 +276,74 @@ func (u *unzip) Read(p []byte) (int, error) {
 	return u.z.Read(p)
 }
 
-// watch ends an attempt that says nothing for too long.
+// watch ends an attempt that says nothing for too long, or lasts too long. Each
+// sign of life costs one addition: the timer goes by itself and looks whether
+// there was one, so silence is noticed up to a quarter late.
 type watch struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	idle  time.Duration
+	signs atomic.Int64
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	fire   func(late bool)
+	most   time.Duration // of silence
+	silent time.Duration // so far
+	seen   int64         // signs when the timer last looked
+	end    time.Time     // of the whole attempt
 }
 
-func (w *watch) start(d time.Duration, fire func()) {
-	if d <= 0 {
+// start arms the timer. fire is told whether the end of the attempt has come.
+func (w *watch) start(most time.Duration, end time.Time, fire func(late bool)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.most, w.end, w.fire = most, end, fire
+	w.timer = time.AfterFunc(w.pause(), w.look)
+}
+
+// pause is the time until the next look.
+func (w *watch) pause() time.Duration {
+	d := max(w.most/4, time.Millisecond)
+	if left := time.Until(w.end); !w.end.IsZero() && left < d {
+		d = max(left, 0)
+	}
+	return d
+}
+
+func (w *watch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer == nil {
 		return
 	}
-	w.mu.Lock()
-	w.timer = time.AfterFunc(d, fire)
-	w.mu.Unlock()
+	late := !w.end.IsZero() && !time.Now().Before(w.end)
+	if n := w.signs.Load(); n != w.seen {
+		w.seen, w.silent = n, 0
+	} else {
+		w.silent += max(w.most/4, time.Millisecond)
+	}
+	if late || w.silent >= w.most {
+		w.timer = nil
+		w.fire(late)
+		return
+	}
+	w.timer.Reset(w.pause())
 }
 
-func (w *watch) reset(d time.Duration) {
+// reset begins another phase with another bound.
+func (w *watch) reset(most time.Duration) {
 	w.mu.Lock()
-	if w.timer != nil && d > 0 {
-		w.timer.Reset(d)
+	defer w.mu.Unlock()
+	w.most, w.silent = most, 0
+	w.seen = w.signs.Load()
+	if w.timer != nil {
+		w.timer.Reset(w.pause())
 	}
-	w.mu.Unlock()
 }
 
 func (w *watch) stop() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.timer != nil {
 		w.timer.Stop()
 		w.timer = nil
 	}
-	w.mu.Unlock()
 }

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -23,6 +24,7 @@ type call struct {
 	endpoint string // "chat.completions", "" for what is no model call
 	model    bool   // a model endpoint of the dialect
 	body     []byte // of a model call, for its fingerprint
+	owned    bool   // the request is nobody else's and may be changed
 	client   client // who asks, as far as that shapes a rejection
 	patience time.Duration
 	headers  time.Duration // longest wait for the answer's headers
@@ -69,6 +71,7 @@ type exchange struct {
 	ctx    context.Context
 	stop   context.CancelCauseFunc
 	watch  watch
+	heard  atomic.Bool // the answer's headers are here
 	start  time.Time
 
 	status  int
@@ -147,8 +150,11 @@ func closeBody(req *http.Request) {
 func (x *exchange) send(base http.RoundTripper, req *http.Request) reply {
 	_, x.facts.known = base.(*http.Transport)
 	x.ctx, x.stop = context.WithCancelCause(x.facts.trace(x.caller))
-	x.watch.start(x.call.headers, func() { x.stop(errHeaders) })
-	deadline := x.deadline()
+	var end time.Time
+	if d := x.permit.Operation().Deadline; d > 0 {
+		end = time.UnixMilli(d)
+	}
+	x.watch.start(x.call.headers, end, x.silent)
 	defer func() {
 		if r := recover(); r != nil {
 			// A transport that panics has perhaps sent: nobody saw how it ended.
@@ -159,35 +165,33 @@ func (x *exchange) send(base http.RoundTripper, req *http.Request) reply {
 	}()
 	resp, err := base.RoundTrip(x.outgoing(req))
 	if err != nil {
-		deadline()
 		return x.failed(req, x.observation(err), err)
 	}
-	x.status, x.head, x.raw = resp.StatusCode, headersOf(resp.Header), closers{resp.Body, deadline}
+	x.status, x.head, x.raw = resp.StatusCode, headersOf(resp.Header), resp.Body
 	resp.Request = req
 	return x.answered(req, resp)
 }
 
-// deadline ends the attempt at its operation's deadline.
-func (x *exchange) deadline() func() {
-	op := x.permit.Operation()
-	if op.Deadline == 0 {
-		return func() {}
+// silent ends the attempt when its time is over.
+func (x *exchange) silent(late bool) {
+	switch {
+	case late:
+		x.stop(errDeadline)
+	case x.heard.Load():
+		x.stop(errIdle)
+	default:
+		x.stop(errHeaders)
 	}
-	t := time.AfterFunc(time.Until(time.UnixMilli(op.Deadline)), func() { x.stop(errDeadline) })
-	return func() { t.Stop() }
 }
-
-type closers struct {
-	body  io.Closer
-	after func()
-}
-
-func (c closers) Close() error { c.after(); return c.body.Close() }
 
 // outgoing is the request as it leaves: without what was meant for us, with the
 // idempotency key of a write.
 func (x *exchange) outgoing(req *http.Request) *http.Request {
-	out := req.Clone(x.ctx)
+	out := req.WithContext(x.ctx)
+	if !x.call.owned { // the contract of RoundTrip: the caller's request stays as it is
+		out.Header = req.Header.Clone()
+		carry(out, x.call.body)
+	}
 	for k := range out.Header {
 		if strings.HasPrefix(k, "Fusebox-") {
 			delete(out.Header, k)
@@ -220,9 +224,10 @@ func (x *exchange) failed(req *http.Request, obs taxonomy.Observation, err error
 // answered looks at how much of the answer must be seen before the caller may
 // see it.
 func (x *exchange) answered(req *http.Request, resp *http.Response) reply {
+	x.heard.Store(true)
 	x.watch.reset(x.call.idle)
 	body := decoded(resp)
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	media := mediaType(resp.Header)
 	switch {
 	case media == "text/event-stream" && resp.StatusCode < 400:
 		return x.stream(resp, body)
@@ -234,11 +239,17 @@ func (x *exchange) answered(req *http.Request, resp *http.Response) reply {
 	return reply{resp: resp}
 }
 
+// mediaType is the content type without its parameters, in lower case.
+func mediaType(h http.Header) string {
+	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(t))
+}
+
 // announce says in the headers of an answer whose end is not known yet under
 // which policy it was admitted, and where its evidence begins.
 func (x *exchange) announce(resp *http.Response) {
-	resp.Header.Set("fusebox-policy", headerText(string(x.permit.Policy())))
-	resp.Header.Set("fusebox-receipt", headerText(x.permit.Receipt()))
+	resp.Header.Set("Fusebox-Policy", headerText(string(x.permit.Policy())))
+	resp.Header.Set("Fusebox-Receipt", headerText(x.permit.Receipt()))
 }
 
 // stream passes an event stream on. Where something could stand in, it waits
@@ -278,7 +289,8 @@ func (x *exchange) hold(req *http.Request, resp *http.Response, body io.Reader) 
 		return reply{resp: resp}
 	}
 	obs := x.observation(err)
-	obs.Response.Body = b.String()
+	// Nobody writes to these bytes any more: the string is a view of them.
+	obs.Response.Body = unsafe.String(unsafe.SliceData(b.Bytes()), b.Len())
 	if err != nil {
 		_ = x.raw.Close() // it broke already
 		return x.failed(req, obs, err)
@@ -349,7 +361,7 @@ func (x *exchange) settle(obs taxonomy.Observation) engine.Result {
 	return x.result
 }
 
-func (x *exchange) awake() { x.watch.reset(x.call.idle) }
+func (x *exchange) awake() { x.watch.signs.Add(1) }
 
 func (x *exchange) cancel(cause error) { x.stop(cause) }
 
@@ -374,7 +386,30 @@ func headersOf(h http.Header) map[string]string {
 		if k == "Set-Cookie" || len(v) == 0 {
 			continue
 		}
-		out[strings.ToLower(k)] = strings.Join(v, ", ")
+		low, ok := lowerNames[k]
+		if !ok {
+			low = strings.ToLower(k)
+		}
+		if len(v) == 1 {
+			out[low] = v[0]
+		} else {
+			out[low] = strings.Join(v, ", ")
+		}
 	}
 	return out
 }
+
+// lowerNames spares the usual names their conversion.
+var lowerNames = func() map[string]string {
+	m := map[string]string{}
+	for _, n := range []string{"content-type", "content-length", "content-encoding", "date", "server", "via", "vary", "connection",
+		"cache-control", "retry-after", "retry-after-ms", "transfer-encoding", "x-request-id", "request-id", "cf-ray", "cf-cache-status",
+		"strict-transport-security", "x-should-retry", "x-content-type-options", "alt-svc", "openai-version", "openai-organization",
+		"openai-processing-ms", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
+		"x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens", "anthropic-organization-id",
+		"anthropic-ratelimit-requests-limit", "anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset",
+		"anthropic-ratelimit-tokens-limit", "anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"} {
+		m[http.CanonicalHeaderKey(n)] = n
+	}
+	return m
+}()

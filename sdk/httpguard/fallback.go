@@ -161,12 +161,12 @@ func tell(resp *http.Response, t *engine.Taken) {
 			resp.Header.Set(k, headerText(v))
 		}
 	}
-	set("fusebox-decision", "fallback")
-	set("fusebox-fallback", t.Contract+"/"+t.Candidate.ID)
-	set("fusebox-fallback-reason", t.Reason)
-	set("fusebox-fallback-provider", t.Candidate.Provider)
-	set("fusebox-fallback-model", t.Candidate.Model)
-	set("fusebox-fallback-losses", strings.Join(t.Losses, ", "))
-	set("fusebox-fallback-prohibited", strings.Join(t.Prohibited, ", "))
-	set("fusebox-fallback-message", t.Candidate.Message)
+	set("Fusebox-Decision", "fallback")
+	set("Fusebox-Fallback", t.Contract+"/"+t.Candidate.ID)
+	set("Fusebox-Fallback-Reason", t.Reason)
+	set("Fusebox-Fallback-Provider", t.Candidate.Provider)
+	set("Fusebox-Fallback-Model", t.Candidate.Model)
+	set("Fusebox-Fallback-Losses", strings.Join(t.Losses, ", "))
+	set("Fusebox-Fallback-Prohibited", strings.Join(t.Prohibited, ", "))
+	set("Fusebox-Fallback-Message", t.Candidate.Message)
 }

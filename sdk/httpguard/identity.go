@@ -67,7 +67,11 @@ func identify(op *taxonomy.Operation, h http.Header) error {
 
 // attemptOf reads the counter by which official SDKs number their own tries.
 func attemptOf(op *taxonomy.Operation, h http.Header) {
-	n, err := strconv.ParseInt(h.Get("X-Stainless-Retry-Count"), 10, 32)
+	text := h.Get("X-Stainless-Retry-Count")
+	if text == "" {
+		return
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
 		return
 	}
@@ -79,7 +83,11 @@ func attemptOf(op *taxonomy.Operation, h http.Header) {
 
 // patienceOf is how long the caller says it waits for an answer.
 func patienceOf(h http.Header) time.Duration {
-	s, err := strconv.ParseFloat(h.Get("X-Stainless-Timeout"), 64)
+	text := h.Get("X-Stainless-Timeout")
+	if text == "" {
+		return 0
+	}
+	s, err := strconv.ParseFloat(text, 64)
 	if err != nil || s <= 0 || s > 1e6 {
 		return 0
 	}

@@ -165,7 +165,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"the path names no upstream; configured are /"+strings.Join(p.Names(), "/, /")+"/")))
 		return
 	}
-	c := call{dialect: u.Dialect, headers: u.Limits.Headers, idle: u.Limits.Idle, kept: u.Limits.Kept,
+	c := call{owned: true, dialect: u.Dialect, headers: u.Limits.Headers, idle: u.Limits.Idle, kept: u.Limits.Kept,
 		profile: p.o.Profile, client: clientOf(r.Header), patience: patienceOf(r.Header)}
 	select {
 	case p.places <- struct{}{}:
@@ -175,21 +175,21 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, c.dialect.respond(r, c, *n))
 		return
 	}
-	req, bad := p.admissible(r, u, rest, &c)
-	if bad != nil {
+	if bad := p.admissible(r, u, rest, &c); bad != nil {
 		write(w, c.dialect.respond(r, c, *bad))
 		return
 	}
 	if p.alternates(&c, u) {
 		c.wait = holdStream
 	}
-	ctx := context.WithValue(req.Context(), callKey{}, &routed{call: c, upstream: u, rest: rest})
-	ctx, bad = budgetOf(ctx, r.Header)
+	ctx, bad := budgetOf(context.WithValue(r.Context(), callKey{}, &routed{call: c, upstream: u, rest: rest}), r.Header)
 	if bad != nil {
 		write(w, c.dialect.respond(r, c, *bad))
 		return
 	}
-	p.reverse.ServeHTTP(w, req.WithContext(ctx))
+	in := r.WithContext(ctx)
+	carry(in, c.body)
+	p.reverse.ServeHTTP(w, in)
 }
 
 // route finds the upstream that a path names. Paths that mean something else
@@ -218,26 +218,23 @@ func ambiguous(path string) bool {
 }
 
 // admissible describes the request, or says what is wrong with it.
-func (p *Proxy) admissible(r *http.Request, u *Upstream, rest string, c *call) (*http.Request, *notice) {
+func (p *Proxy) admissible(r *http.Request, u *Upstream, rest string, c *call) *notice {
 	if ambiguous(rest) {
-		return r, badRequest(http.StatusBadRequest, "ambiguous_path", "the path can be read in two ways")
+		return badRequest(http.StatusBadRequest, "ambiguous_path", "the path can be read in two ways")
 	}
 	if r.Header.Get("Upgrade") != "" {
-		return r, badRequest(http.StatusNotImplemented, "upgrade", "a session over an upgraded connection cannot be judged call by call")
+		return badRequest(http.StatusNotImplemented, "upgrade", "a session over an upgraded connection cannot be judged call by call")
 	}
 	var who Caller
 	if p.o.Callers != nil {
 		var err error
 		if who, err = p.o.Callers(r); err != nil {
-			return r, badRequest(http.StatusUnauthorized, "unknown_caller", err.Error())
+			return badRequest(http.StatusUnauthorized, "unknown_caller", err.Error())
 		}
 	}
 	c.op.Provider, c.op.Region = u.Provider, u.Region
-	inner := *r
-	inner.URL = &url.URL{Path: rest}
-	req, bad := describe(&inner, c, u.Limits)
-	if bad != nil {
-		return r, bad
+	if bad := describe(r, rest, c, u.Limits); bad != nil {
+		return bad
 	}
 	if who.Tenant != "" {
 		c.op.Tenant = who.Tenant // proven, whatever the headers say
@@ -248,9 +245,7 @@ func (p *Proxy) admissible(r *http.Request, u *Upstream, rest string, c *call) (
 	c.fingerprint(r.Header, p.o.Fingerprint)
 	limit(&c.op, u.Limits.Total)
 	p.retries.recognise(c, r.Method, rest)
-	out := *req
-	out.URL = r.URL
-	return &out, nil
+	return nil
 }
 
 // rewrite addresses the outgoing request.

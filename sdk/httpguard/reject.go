@@ -79,7 +79,7 @@ func refused(req *http.Request, c call, err error) *http.Response {
 	if _, ok := errors.AsType[*engine.InputError](err); ok {
 		n.status, n.code = http.StatusBadRequest, "invalid_operation"
 	}
-	n.head = [][2]string{{"fusebox-decision", "rejected"}, {"fusebox-outcome", "FAILED_BEFORE_SEND"}, {"fusebox-remote-called", "false"}}
+	n.head = [][2]string{{"Fusebox-Decision", "rejected"}, {"Fusebox-Outcome", "FAILED_BEFORE_SEND"}, {"Fusebox-Remote-Called", "false"}}
 	n.detail = []byte(`{"v":1,"outcome":"FAILED_BEFORE_SEND","retryable":false}`)
 	return c.dialect.respond(req, c, n)
 }
@@ -98,20 +98,20 @@ func rejected(c call, rej *engine.Rejection) notice {
 			n.head = append(n.head, [2]string{k, v})
 		}
 	}
-	add("fusebox-decision", decisionWord(rej.Decision))
-	add("fusebox-outcome", outcomeOf(rej).String())
-	add("fusebox-class", rej.Class.String())
-	add("fusebox-layer", rej.Layer.String())
-	add("fusebox-reason", rej.Reason)
-	add("fusebox-scope", rej.Scope)
+	add("Fusebox-Decision", decisionWord(rej.Decision))
+	add("Fusebox-Outcome", outcomeOf(rej).String())
+	add("Fusebox-Class", rej.Class.String())
+	add("Fusebox-Layer", rej.Layer.String())
+	add("Fusebox-Reason", rej.Reason)
+	add("Fusebox-Scope", rej.Scope)
 	if !rej.RetryAt.IsZero() {
-		add("fusebox-retry-at", rej.RetryAt.UTC().Format(time.RFC3339))
+		add("Fusebox-Retry-At", rej.RetryAt.UTC().Format(time.RFC3339))
 	}
-	add("fusebox-next-action", rej.Next)
-	add("fusebox-fallback", rej.Fallback)
-	add("fusebox-remote-called", strconv.FormatBool(rej.Dispatched))
-	add("fusebox-policy", string(rej.Policy))
-	add("fusebox-receipt", rej.Receipt)
+	add("Fusebox-Next-Action", rej.Next)
+	add("Fusebox-Fallback", rej.Fallback)
+	add("Fusebox-Remote-Called", strconv.FormatBool(rej.Dispatched))
+	add("Fusebox-Policy", string(rej.Policy))
+	add("Fusebox-Receipt", rej.Receipt)
 	n.detail = detailOf(rej, n.retry)
 	return n
 }
@@ -201,7 +201,7 @@ func unknown(req *http.Request, c call, res engine.Result) *http.Response {
 		status: http.StatusForbidden, code: "outcome_unknown",
 		message: "fusebox: " + res.Operation.Name + " was sent and its outcome is unknown (" + res.Verdict.Reason +
 			"); it is not sent again before it is looked up: reconcile request " + res.Operation.RequestID,
-		head: append(resultHead(res), [2]string{"fusebox-next-action", "reconcile"}),
+		head: append(resultHead(res), [2]string{"Fusebox-Next-Action", "reconcile"}),
 	}
 	n.detail = resultDetail(res)
 	return c.dialect.respond(req, c, n)
@@ -210,9 +210,7 @@ func unknown(req *http.Request, c call, res engine.Result) *http.Response {
 // disclose adds the verdict to a remote's answer, and tells the client's retry
 // loop what the engine knows: another attempt cannot help.
 func disclose(resp *http.Response, c call, res engine.Result) {
-	for _, h := range resultHead(res) {
-		resp.Header.Set(h[0], headerText(h[1]))
-	}
+	set(resp.Header, resultHead(res))
 	v := res.Verdict
 	if v.Outcome == taxonomy.Succeeded {
 		return
@@ -255,12 +253,21 @@ func statusFor(v taxonomy.Verdict) int {
 	return http.StatusBadGateway
 }
 
+// set writes headers whose names are canonical.
+func set(h http.Header, list [][2]string) {
+	values := make([]string, len(list))
+	for i, kv := range list {
+		values[i] = headerText(kv[1])
+		h[kv[0]] = values[i : i+1 : i+1]
+	}
+}
+
 func resultHead(res engine.Result) [][2]string {
 	v := res.Verdict
 	return [][2]string{
-		{"fusebox-outcome", v.Outcome.String()}, {"fusebox-class", v.Class.String()}, {"fusebox-reason", v.Reason},
-		{"fusebox-remote-called", strconv.FormatBool(v.Outcome != taxonomy.FailedBeforeSend)},
-		{"fusebox-policy", string(res.Policy)}, {"fusebox-receipt", res.Receipt},
+		{"Fusebox-Outcome", v.Outcome.String()}, {"Fusebox-Class", v.Class.String()}, {"Fusebox-Reason", v.Reason},
+		{"Fusebox-Remote-Called", strconv.FormatBool(v.Outcome != taxonomy.FailedBeforeSend)},
+		{"Fusebox-Policy", string(res.Policy)}, {"Fusebox-Receipt", res.Receipt},
 	}
 }
 
@@ -298,9 +305,7 @@ func (d Dialect) respond(req *http.Request, c call, n notice) *http.Response {
 		Request:       req,
 	}
 	resp.Header.Set("Content-Type", "application/json")
-	for _, h := range n.head {
-		resp.Header.Set(h[0], headerText(h[1]))
-	}
+	set(resp.Header, n.head)
 	switch {
 	case n.retry && n.after > 0:
 		resp.Header.Set("Retry-After", strconv.FormatInt(int64((n.after+time.Second-1)/time.Second), 10))

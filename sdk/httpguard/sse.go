@@ -13,8 +13,9 @@ import (
 type events struct {
 	dialect Dialect
 	line    []byte // an unfinished line
-	data    []byte // the data of the event so far
-	name    string // its event field
+	name    string // the event's name so far
+	data    []byte // the event's data so far
+	own     []byte // what data points to when it had to be copied
 	some    bool   // the event has a field
 
 	content  bool // content has begun
@@ -30,20 +31,23 @@ const maxEvent = 1 << 20
 // belong to whole events, and how many precede the first content.
 func (e *events) scan(b []byte) (whole, before int) {
 	before = -1
+	if e.content {
+		before = 0
+	}
 	for at := 0; at < len(b); {
 		n := bytes.IndexByte(b[at:], '\n')
 		if n < 0 {
-			e.keep(&e.line, b[at:])
+			e.line = grow(e.line, b[at:])
 			break
 		}
 		line := b[at : at+n]
 		if len(e.line) > 0 {
-			e.keep(&e.line, line)
+			e.line = grow(e.line, line)
 			line = e.line
 		}
 		start := whole
 		at += n + 1
-		if e.field(bytes.TrimSuffix(line, []byte{'\r'})) {
+		if e.field(bytes.TrimSuffix(line, []byte{'\r'}), len(e.line) > 0) {
 			whole = at
 			if e.content && before < 0 {
 				before = start
@@ -54,22 +58,33 @@ func (e *events) scan(b []byte) (whole, before int) {
 	if before < 0 {
 		before = whole
 	}
+	e.keepData()
 	return whole, before
 }
 
-func (e *events) keep(to *[]byte, b []byte) {
-	if room := maxEvent - len(*to); room > 0 {
-		*to = append(*to, b[:min(len(b), room)]...)
+// keepData copies data that points into the caller's buffer.
+func (e *events) keepData() {
+	if len(e.data) > 0 && (len(e.own) == 0 || &e.own[0] != &e.data[0]) {
+		e.own = grow(e.own[:0], e.data)
+		e.data = e.own
 	}
 }
 
-// field reads one line; it reports whether an event ended with it.
-func (e *events) field(line []byte) bool {
+func grow(to, b []byte) []byte {
+	if room := maxEvent - len(to); room > 0 {
+		return append(to, b[:min(len(b), room)]...)
+	}
+	return to
+}
+
+// field reads one line; it reports whether an event ended with it. A line that
+// was put together of two pieces does not stay where it is.
+func (e *events) field(line []byte, moves bool) bool {
 	if len(line) == 0 {
 		if e.some {
 			e.event()
 		}
-		e.data, e.name, e.some = e.data[:0], "", false
+		e.data, e.own, e.name, e.some = nil, e.own[:0], "", false
 		return true
 	}
 	if line[0] == ':' {
@@ -80,14 +95,34 @@ func (e *events) field(line []byte) bool {
 	value = bytes.TrimPrefix(value, []byte{' '})
 	switch string(name) {
 	case "event":
-		e.name = string(value)
+		e.name = knownEvent(value)
 	case "data":
-		if len(e.data) > 0 {
-			e.keep(&e.data, []byte{'\n'})
+		switch {
+		case len(e.data) > 0:
+			e.keepData()
+			e.own = grow(grow(e.own, []byte{'\n'}), value)
+			e.data = e.own
+		case moves:
+			e.own = grow(e.own[:0], value)
+			e.data = e.own
+		default:
+			e.data = value
 		}
-		e.keep(&e.data, value)
 	}
 	return false
+}
+
+// knownEvent is a name as a string that most often need not be made.
+func knownEvent(b []byte) string {
+	switch string(b) {
+	case "content_block_delta":
+		return "content_block_delta"
+	case "response.output_text.delta":
+		return "response.output_text.delta"
+	case "response.function_call_arguments.delta":
+		return "response.function_call_arguments.delta"
+	}
+	return string(b)
 }
 
 // event looks into one whole event.
@@ -98,6 +133,8 @@ func (e *events) event() {
 		return
 	case e.dialect == Plain:
 		e.content = e.content || len(e.data) > 0
+		return
+	case e.content && e.dull():
 		return
 	}
 	i := e.lookInto(e.data)
@@ -110,6 +147,27 @@ func (e *events) event() {
 	}
 	e.content = e.content || i.content || contentKind(i.kind)
 	e.terminal = e.terminal || i.finished || terminalKind(i.kind)
+}
+
+var (
+	wordError  = []byte(`"error"`)
+	wordUsage  = []byte(`"usage"`)
+	wordFinish = []byte(`"finish_reason"`)
+	finishNull = []byte(`"finish_reason":null`)
+)
+
+// dull reports that an event is one more piece of content and nothing else. It
+// is said of nearly every event of a stream, so it must cost little: inside a
+// JSON string the quotes of these words would be escaped.
+func (e *events) dull() bool {
+	if bytes.Contains(e.data, wordError) || bytes.Contains(e.data, wordUsage) {
+		return false
+	}
+	if e.name != "" {
+		return contentKind(e.name)
+	}
+	n := bytes.Index(e.data, wordFinish)
+	return n >= 0 && bytes.HasPrefix(e.data[n:], finishNull) && !bytes.Contains(e.data[n+len(finishNull):], wordFinish)
 }
 
 // contentKind names the events that carry output.

@@ -72,8 +72,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{headers: limits.Headers, idle: limits.Idle, kept: limits.Kept, profile: t.Profile,
 		client: clientOf(req.Header), patience: patienceOf(req.Header), dialect: t.dialect(req)}
 	c.op.Provider = t.provider(req)
-	req, bad := describe(req, &c, limits)
-	if bad != nil {
+	if bad := describe(req, req.URL.Path, &c, limits); bad != nil {
 		closeBody(req)
 		return c.dialect.respond(req, c, *bad), nil
 	}
@@ -122,57 +121,52 @@ func limit(op *taxonomy.Operation, total time.Duration) {
 // badRequest is the answer to a request that could not be understood.
 func badRequest(status int, code, text string) *notice {
 	return &notice{status: status, code: code, message: "fusebox: " + text + "; the request was not sent",
-		head:   [][2]string{{"fusebox-decision", "rejected"}, {"fusebox-outcome", "FAILED_BEFORE_SEND"}, {"fusebox-remote-called", "false"}},
+		head:   [][2]string{{"Fusebox-Decision", "rejected"}, {"Fusebox-Outcome", "FAILED_BEFORE_SEND"}, {"Fusebox-Remote-Called", "false"}},
 		detail: []byte(`{"outcome":"FAILED_BEFORE_SEND","retryable":false,"v":1}`)}
 }
 
 // describe reads from the request what it is: a model call by its body,
-// anything else by method and path; then what its headers declare. The request
-// that comes back has its body still to be read.
-func describe(req *http.Request, c *call, limits Limits) (*http.Request, *notice) {
-	req, bad := c.ask(req, limits)
-	if bad != nil {
-		return req, bad
+// anything else by method and path; then what its headers declare. The body of
+// a model call is read whole, and kept in c for whoever sends it.
+func describe(req *http.Request, path string, c *call, limits Limits) *notice {
+	if bad := c.ask(req, path, limits); bad != nil {
+		return bad
 	}
 	attemptOf(&c.op, req.Header)
 	if err := identify(&c.op, req.Header); err != nil {
-		return req, badRequest(http.StatusBadRequest, "invalid_header", err.Error())
+		return badRequest(http.StatusBadRequest, "invalid_header", err.Error())
 	}
-	return req, nil
+	return nil
 }
 
-func (c *call) ask(req *http.Request, limits Limits) (*http.Request, *notice) {
-	e, model := c.dialect.find(req.URL.Path)
+func (c *call) ask(req *http.Request, path string, limits Limits) *notice {
+	e, model := c.dialect.find(path)
 	if !model || req.Method != http.MethodPost {
-		describePath(&c.op, req.Method, req.URL.Path)
-		return req, nil
+		describePath(&c.op, req.Method, path)
+		return nil
 	}
 	c.model, c.endpoint = true, e.name
 	if !e.json {
 		describeModel(&c.op, e, asked{})
-		return req, nil
+		return nil
 	}
 	if enc := req.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return req, badRequest(http.StatusUnsupportedMediaType, "encoded_body", "the body of the request is compressed ("+enc+"), and must be readable")
+		return badRequest(http.StatusUnsupportedMediaType, "encoded_body", "the body of the request is compressed ("+enc+"), and must be readable")
 	}
 	body, bad := readBody(req, limits.Body)
 	if bad != nil {
-		return req, bad
+		return bad
 	}
 	a := readAsked(body)
 	if a.invalid {
-		return req, badRequest(http.StatusBadRequest, "invalid_json", "the body of the request is not a JSON object")
+		return badRequest(http.StatusBadRequest, "invalid_json", "the body of the request is not a JSON object")
 	}
 	if a.model == "" {
-		a.model = deployment(req.URL.Path)
+		a.model = deployment(path)
 	}
 	describeModel(&c.op, e, a)
 	c.body = body
-	out := *req // RoundTrip must not change the caller's request
-	out.Body = io.NopCloser(bytes.NewReader(body))
-	out.ContentLength = int64(len(body))
-	out.TransferEncoding = nil
-	return &out, nil
+	return nil
 }
 
 // fingerprint replaces what must not be kept by keyed fingerprints of it.
@@ -193,9 +187,8 @@ func readBody(req *http.Request, most int64) ([]byte, *notice) {
 	if req.Body == nil {
 		return nil, nil
 	}
-	tooLarge := badRequest(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body of the request is larger than %d bytes", most))
 	if req.ContentLength > most {
-		return nil, tooLarge
+		return nil, tooLarge(most)
 	}
 	var b bytes.Buffer
 	if req.ContentLength > 0 {
@@ -205,10 +198,24 @@ func readBody(req *http.Request, most int64) ([]byte, *notice) {
 		return nil, badRequest(http.StatusBadRequest, "body_unreadable", "the body of the request could not be read: "+err.Error())
 	}
 	if int64(b.Len()) > most {
-		return nil, tooLarge
+		return nil, tooLarge(most)
 	}
 	_ = req.Body.Close() // it was read to its end
 	return b.Bytes(), nil
+}
+
+func tooLarge(most int64) *notice {
+	return badRequest(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body of the request is larger than %d bytes", most))
+}
+
+// carry puts a body that was read back into a request.
+func carry(req *http.Request, body []byte) {
+	if body == nil {
+		return
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	req.ContentLength = int64(len(body))
+	req.TransferEncoding = nil
 }
 
 // deployment finds the model in paths that name it instead of the body.

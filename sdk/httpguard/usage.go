@@ -1,6 +1,7 @@
 package httpguard
 
 import (
+	"bytes"
 	"strconv"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -59,12 +60,26 @@ func (u *usage) estimate() taxonomy.Estimate {
 	return taxonomy.Estimate{InputTokens: u.in + u.cached, OutputTokens: u.out, CostNanoUSD: u.cost}
 }
 
-// usageOf reads the usage of an answer that is one JSON object.
+// usageOf reads the usage of an answer that is one JSON object. It stands near
+// the end, so it is looked for from there: inside a string its quotes would be
+// escaped, and what looks like a key is one.
 func usageOf(body []byte) usage {
 	var u usage
-	s := jsonscan.ScanBytes(body, jsonscan.Options{Lenient: true})
-	u.within(&s, 0)
-	return u
+	for end := len(body); ; {
+		at := bytes.LastIndex(body[:end], wordUsage)
+		if at < 0 {
+			return u
+		}
+		end = at
+		rest := bytes.TrimLeft(body[at+len(wordUsage):], " \t\r\n")
+		if len(rest) == 0 || rest[0] != ':' {
+			continue // a value, not a key
+		}
+		s := jsonscan.ScanBytes(rest[1:], jsonscan.Options{Lenient: true})
+		if u.read(&s); u.seen {
+			return u
+		}
+	}
 }
 
 // within looks for usage in an object, and in the message or response in it.
