@@ -30,7 +30,7 @@ func Compile(ctx context.Context, f *Files, o Options) (*Snapshot, error) {
 		o.MemoBytes = 8 << 20
 	}
 	if o.VerifyEvery == 0 {
-		o.VerifyEvery = 1024
+		o.VerifyEvery = 4096
 	}
 	l := &loader{options: o}
 	l.load(ctx, f)
