@@ -142,3 +142,16 @@ func TestCompileUnderCancelledContext(t *testing.T) {
 		}
 	}
 }
+
+// A team's rule is checked against the schema although it says nothing of
+// schemas itself, also inside lists, where the read set alone would not look.
+func TestTeamRulesAreTypeChecked(t *testing.T) {
+	f := shipped(t)
+	f.Modules = append(f.Modules, Module{Path: "fusebox/authority/rules/x.rego", Source: []byte(
+		"package fusebox.authority.rules.x\n\ndeny contains \"x\" if {\n\tsome a in input.approvals\n\ta.idd == \"y\"\n}\n")})
+	wantProblem(t, problemsOf(t, f, Options{}), "fusebox/authority/rules/x.rego", 5, "type", "undefined ref: a.idd")
+	f = shipped(t)
+	f.Modules = append(f.Modules, Module{Path: "fusebox/authority/rules/x.rego", Source: []byte(
+		"package fusebox.authority.rules.x\n\ndeny contains \"x\" if input.operation.amount == \"much\"\n")})
+	wantProblem(t, problemsOf(t, f, Options{}), "fusebox/authority/rules/x.rego", 3, "type", "match error")
+}

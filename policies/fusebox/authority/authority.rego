@@ -7,6 +7,11 @@
 # schemas:
 #   - input: schema.operation
 #   - data.fusebox.config: schema.config
+
+# METADATA
+# scope: subpackages
+# schemas:
+#   - input: schema.operation
 package fusebox.authority
 
 import data.fusebox.config
