@@ -55,7 +55,7 @@ func (m *Module) AskClassifier(ctx context.Context, obs *taxonomy.Observation, b
 	defer m.bufs.Put(buf)
 	*buf = appendClassifyInput((*buf)[:0], obs, &builtin)
 	return m.ask(ctx, Classifier, *buf, func(a *Answer) error {
-		v, err := m.readVerdict(a.Raw, builtin.Reason)
+		v, err := m.readVerdict(a.Raw, func() string { return builtin.Reason })
 		a.Verdict = v
 		return err
 	})
@@ -73,14 +73,21 @@ func (m *Module) AskFallback(ctx context.Context, in *taxonomy.FallbackInput) (A
 	})
 }
 
+// Raw hands over a document and returns the answer's bytes unread.
+func (m *Module) Raw(ctx context.Context, kind Kinds, document []byte) (Answer, error) {
+	return m.ask(ctx, kind, document, func(*Answer) error { return nil })
+}
+
 // Ask hands over a document as it is. The answer is read like that of a
-// classifier or of a fallback chooser; for the latter the candidates are taken
-// from the document.
+// classifier or of a fallback chooser; what it is held to (the built-in reason,
+// the candidates) is taken from the document.
 func (m *Module) Ask(ctx context.Context, kind Kinds, document []byte) (Answer, error) {
 	if kind == Classifier {
 		return m.ask(ctx, kind, document, func(a *Answer) error {
-			_, builtin, _ := taxonomy.ParseClassifyInput(document) // an odd document has no built-in reason
-			v, err := m.readVerdict(a.Raw, builtin.Reason)
+			v, err := m.readVerdict(a.Raw, func() string {
+				_, builtin, _ := taxonomy.ParseClassifyInput(document) // an odd document has no built-in reason
+				return builtin.Reason
+			})
 			a.Verdict = v
 			return err
 		})

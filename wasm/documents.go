@@ -24,7 +24,7 @@ func (e *errVocabulary) Error() string { return e.what }
 
 // readVerdict reads a classifier's answer and holds it to the vocabulary; the
 // built-in reason may always be kept.
-func (m *Module) readVerdict(raw []byte, builtin string) (taxonomy.Verdict, error) {
+func (m *Module) readVerdict(raw []byte, builtin func() string) (taxonomy.Verdict, error) {
 	v, err := taxonomy.ParseClassifyAnswer(raw)
 	if err != nil {
 		return v, err
@@ -39,8 +39,8 @@ func (m *Module) readVerdict(raw []byte, builtin string) (taxonomy.Verdict, erro
 }
 
 // allows refuses a reason, fact or value that is not declared.
-func (v *Vocabulary) allows(verdict *taxonomy.Verdict, builtin string) error {
-	if r := verdict.Reason; r != "" && r != builtin && !slices.Contains(v.Reasons, r) {
+func (v *Vocabulary) allows(verdict *taxonomy.Verdict, builtin func() string) error {
+	if r := verdict.Reason; r != "" && !slices.Contains(v.Reasons, r) && r != builtin() {
 		return &errVocabulary{"reason " + printable(r, 64) + " is not in the module's vocabulary"}
 	}
 	for _, f := range verdict.Facts {

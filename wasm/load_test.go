@@ -130,14 +130,14 @@ func TestBusy(t *testing.T) {
 	b, c := acme(t)
 	c.Instances = 1
 	m := load(t, b, c)
-	in := <-m.pool
+	in := taken(t, m)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	_, _, err := m.Classify(ctx, billing(), forbidden)
 	if code(err) != Busy || IsModuleFault(err) {
 		t.Errorf("%v, want busy", err)
 	}
-	m.pool <- in
+	m.keep(in)
 	if _, ok, err := m.Classify(t.Context(), billing(), forbidden); !ok || err != nil {
 		t.Errorf("afterwards: %v %v", ok, err)
 	}
@@ -266,9 +266,9 @@ func TestWait(t *testing.T) {
 	b, c := acme(t)
 	c.Instances, c.Wait = 1, 3*time.Second
 	m := load(t, b, c)
-	in := <-m.pool
+	in := taken(t, m)
 	real := m.pool
-	defer func() { m.pool = real; m.pool <- in }()
+	defer func() { m.pool = real; m.keep(in) }()
 	synctest.Test(t, func(t *testing.T) {
 		m.pool = make(chan *instance, 1)
 		start := time.Now()
@@ -285,7 +285,7 @@ func TestRestoreAfterFailedRefill(t *testing.T) {
 	b, c := acme(t)
 	c.Instances = 1
 	m := load(t, b, c)
-	in := <-m.pool
+	in := taken(t, m)
 	in.close()
 	m.pool <- nil
 	if _, ok, err := m.Classify(t.Context(), billing(), forbidden); !ok || err != nil {

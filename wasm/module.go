@@ -23,7 +23,9 @@ type Module struct {
 	info   Info
 	by     string
 	gen    *generation
-	pool   chan *instance // nil in it stands for an instance still to be made
+	pool   chan *instance           // nil in it stands for an instance still to be made
+	hot    atomic.Pointer[instance] // the one returned last, whose memory is still in the caches
+	wants  atomic.Int64             // callers that wait for the pool
 	refs   atomic.Int64
 	closed atomic.Bool
 	bufs   sync.Pool // of *[]byte, for documents
@@ -127,7 +129,12 @@ func (m *Module) Close() {
 
 // free runs when nobody holds the module, so that every instance is in the pool.
 func (m *Module) free() {
-	for range cap(m.pool) {
+	left := cap(m.pool)
+	if in := m.hot.Swap(nil); in != nil {
+		in.close()
+		left--
+	}
+	for range left {
 		if in := <-m.pool; in != nil {
 			in.close()
 		}
@@ -152,10 +159,18 @@ func (m *Module) fill() error {
 
 // take waits for an instance.
 func (m *Module) take(ctx context.Context) (*instance, error) {
-	var in *instance
+	in := m.hot.Swap(nil)
+	if in != nil {
+		return in, nil
+	}
 	select {
 	case in = <-m.pool:
 	default:
+		m.wants.Add(1)
+		defer m.wants.Add(-1)
+		if in = m.hot.Swap(nil); in != nil { // returned before it was known that we wait
+			return in, nil
+		}
 		timer := time.NewTimer(m.config.Wait)
 		defer timer.Stop()
 		select {
@@ -182,7 +197,7 @@ func (m *Module) take(ctx context.Context) (*instance, error) {
 // the background.
 func (m *Module) put(in *instance, lost bool) {
 	if !lost && in.restore() {
-		m.pool <- in
+		m.keep(in)
 		return
 	}
 	m.stats.discarded.Add(1)
@@ -196,6 +211,20 @@ func (m *Module) put(in *instance, lost bool) {
 		}
 		m.pool <- in
 	}()
+}
+
+// keep holds an instance ready: at hand for the next caller, or in the pool
+// where somebody waits there.
+func (m *Module) keep(in *instance) {
+	if m.wants.Load() > 0 || !m.hot.CompareAndSwap(nil, in) {
+		m.pool <- in
+		return
+	}
+	if m.wants.Load() > 0 { // they began to wait meanwhile, and look at the pool
+		if in = m.hot.Swap(nil); in != nil {
+			m.pool <- in
+		}
+	}
 }
 
 // Stats counts what happened since the module was loaded.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"testing"
 
@@ -40,6 +41,16 @@ func load(t testing.TB, b []byte, c Config) *Module {
 	}
 	t.Cleanup(m.Close)
 	return m
+}
+
+// taken takes an instance out of the pool; give it back with keep.
+func taken(t testing.TB, m *Module) *instance {
+	t.Helper()
+	in, err := m.take(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
 
 func billing() *taxonomy.Observation {
@@ -139,8 +150,8 @@ func BenchmarkAskGo(b *testing.B) {
 // benchmarkCall is one call and its reset, without building and reading
 // documents: what the sandbox itself costs.
 func benchmarkCall(b *testing.B, m *Module, doc []byte) {
-	in := <-m.pool
-	defer func() { m.pool <- in }()
+	in := taken(b, m)
+	defer func() { m.keep(in) }()
 	b.ReportAllocs()
 	for b.Loop() {
 		var a Answer
@@ -160,4 +171,21 @@ func BenchmarkCallC(b *testing.B) {
 
 func BenchmarkCallGo(b *testing.B) {
 	benchmarkCall(b, loadedGo(b), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
+}
+
+func BenchmarkRawC(b *testing.B) {
+	f, c := acme(b)
+	for _, n := range []int{1, 2, 4} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c.Instances = n
+			m := load(b, f, c)
+			doc := taxonomy.AppendClassifyInput(nil, billing(), &forbidden)
+			b.ReportAllocs()
+			for b.Loop() {
+				if a, err := m.Raw(context.Background(), Classifier, doc); !a.OK || err != nil {
+					b.Fatal(a, err)
+				}
+			}
+		})
+	}
 }

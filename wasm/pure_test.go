@@ -111,7 +111,7 @@ func TestStateLeak(t *testing.T) {
 		}
 		m := loadOnce(t, c.Wasm, hostileConfig(c))
 		for _, drop := range []bool{false, true} {
-			in := <-m.pool
+			in := taken(t, m)
 			var first Answer
 			obs, builtin := unknownWrite(c)
 			for i := range 50 {
@@ -146,7 +146,7 @@ func TestStateLeak(t *testing.T) {
 					t.Fatalf("%s: call %d: %d %s, then %d %s", name, i, first.Info.Fuel, first.Raw, a.Info.Fuel, a.Raw)
 				}
 			}
-			m.pool <- in
+			m.keep(in)
 		}
 	}
 }
