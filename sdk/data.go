@@ -24,6 +24,7 @@ import (
 //	home                     what this directory is called in intents
 //	serve.lock               held by the one server
 //	state.db                 state that is overwritten
+//	revisions                versions of policy archives that were in force
 //	receipts/<slot>/         one log per process
 //	keys/                    signing keys and the key of fingerprints, mode 0600
 //	trusted/                 the newest checkpoint of each log, outside of it

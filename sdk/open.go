@@ -245,6 +245,9 @@ func (c *Client) openPrints(context.Context) (err error) {
 
 // startEngine builds the engine and lets it run.
 func (c *Client) startEngine(ctx context.Context, first *loaded) (err error) {
+	if err := c.claim(first); err != nil {
+		return err
+	}
 	home, err := homeOf(c.config.Data)
 	if err != nil {
 		return err

@@ -68,7 +68,10 @@ func (c *Client) Reload(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		if err = c.engine.Use(next.policy); err != nil {
+		if err = c.claim(next); err == nil {
+			err = c.engine.Use(next.policy)
+		}
+		if err != nil {
 			closeModules(next.modules)
 		}
 	}
