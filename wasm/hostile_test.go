@@ -220,3 +220,37 @@ func TestHostileTruncated(t *testing.T) {
 		}
 	}
 }
+
+// TestAtTheLimit: what lies just inside the limits loads and answers, so that
+// the limits are not tighter than they say. BenchmarkAtTheLimit shows what the
+// worst of them costs to compile.
+func TestAtTheLimit(t *testing.T) {
+	for _, c := range hostile.AtTheLimit() {
+		if testing.Short() || c.Name == "limit_bulk" || c.Name == "limit_merge_deep" {
+			// These two take a second each; admission is what is tested.
+			cfg, _ := hostileConfig(c).check()
+			if _, _, err := admit(c.Wasm, &cfg); err != nil {
+				t.Errorf("%s: %v", c.Name, err)
+			}
+			continue
+		}
+		m := load(t, c.Wasm, hostileConfig(c))
+		if _, err := askCase(t, m, c); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+	}
+}
+
+func BenchmarkAtTheLimit(b *testing.B) {
+	for _, c := range hostile.AtTheLimit() {
+		b.Run(c.Name, func(b *testing.B) {
+			for b.Loop() {
+				m, err := Load(b.Context(), c.Wasm, hostileConfig(c))
+				if err != nil {
+					b.Fatal(err)
+				}
+				m.Close()
+			}
+		})
+	}
+}
