@@ -207,20 +207,21 @@ func (e *Engine) Use(p *Policy) error {
 }
 
 // Run drives what time drives, and follows what other processes on the same
-// store change, until ctx ends.
+// store change, until ctx ends. Nothing of it is left behind when it returns, so
+// that the store can be closed.
 func (e *Engine) Run(ctx context.Context) error {
-	go e.follow(ctx)
-	go func() {
+	var group sync.WaitGroup
+	group.Go(func() { e.follow(ctx) })
+	group.Go(func() {
 		for e.clock.Sleep(time.Second, ctx.Done()) {
 			_ = e.LookUpDue(ctx) // metered; what failed is due again
 		}
-	}()
-	for {
-		if !e.clock.Sleep(beat, ctx.Done()) {
-			return context.Cause(ctx)
-		}
+	})
+	for e.clock.Sleep(beat, ctx.Done()) {
 		e.Tick(ctx)
 	}
+	group.Wait()
+	return context.Cause(ctx)
 }
 
 // beat is the pause between two ticks.
