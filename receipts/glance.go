@@ -2,7 +2,9 @@ package receipts
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math/bits"
 )
 
 // A look is what verification and indexes need of a receipt. Taking it costs a
@@ -47,18 +49,15 @@ func glance(g *look, b []byte) error {
 			return errLook
 		}
 		i++
-		end := i
-		for end < len(b) && b[end] != '"' { // keys are short and plain
-			end++
-		}
+		end := quoteAt(b, i) // keys have no escapes
 		if end+2 >= len(b) || b[end+1] != ':' {
 			return errLook
 		}
 		key, v, next, ok := b[i:end], []byte(nil), 0, false
 		switch i = end + 2; {
 		case b[i] == '"':
-			if n := bytes.IndexByte(b[i+1:], '"'); n >= 0 && b[i+n] != '\\' {
-				v, next, ok = b[i+1:i+1+n], i+n+2, true
+			if n := quoteAt(b, i+1); n < len(b) && b[n-1] != '\\' {
+				v, next, ok = b[i+1:n], n+1, true
 			} else {
 				v, next, ok = quoted(b, i)
 			}
@@ -161,12 +160,12 @@ func value(b []byte, i int) (v []byte, end int, ok bool) {
 		case !bracket[c]:
 			k++
 		case c == '"':
-			n := bytes.IndexByte(b[k+1:], '"')
-			if n < 0 {
+			n := quoteAt(b, k+1)
+			if n == len(b) {
 				return nil, 0, false
 			}
-			if b[k+n] != '\\' {
-				k += n + 2
+			if b[n-1] != '\\' {
+				k = n + 1
 			} else if _, k, ok = quoted(b, k); !ok {
 				return nil, 0, false
 			}
@@ -181,6 +180,21 @@ func value(b []byte, i int) (v []byte, end int, ok bool) {
 		}
 	}
 	return nil, 0, false
+}
+
+// quoteAt is the place of the first quote from i on, or the length of b. Keys
+// and values are short: eight bytes at a time beat a call to a vectored search.
+func quoteAt(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 {
+		const ones, tops = 0x0101010101010101, 0x8080808080808080
+		x := binary.LittleEndian.Uint64(b[i:]) ^ ones*'"'
+		if hit := (x - ones) &^ x & tops; hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for ; i < len(b) && b[i] != '"'; i++ {
+	}
+	return i
 }
 
 // bracket marks the bytes that nested values are taken apart by.

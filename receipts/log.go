@@ -29,15 +29,14 @@ type Ref struct {
 // A Log is the one writer of a log directory. Its methods may be called from
 // any goroutine.
 type Log struct {
-	dir      string
-	origin   string
-	opt      Options
-	lock     *os.File
-	boot     time.Time
-	realTime bool          // the clock is time.Now
-	wake     chan struct{} // capacity 1: there is work
-	ctl      chan control
-	done     chan struct{} // the writer has ended
+	dir    string
+	origin string
+	opt    Options
+	lock   *os.File
+	boot   time.Time
+	wake   chan struct{} // capacity 1: there is work
+	ctl    chan control
+	done   chan struct{} // the writer has ended
 
 	sealable chan struct{} // capacity 1: the keeper should look
 	chores   chan chore
@@ -141,24 +140,26 @@ func (l *Log) Commit(ctx context.Context, r *Receipt) (Ref, error) {
 
 // put numbers the receipt and copies it into the ring.
 func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
-	id, timeUS, mono := l.stamp(r)
+	id, timeUS := l.stamp(r)
 	class := r.Class
 	if p != nil {
 		class = Ledger
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if class == Sample && l.opt.Sampling.OneIn > 1 && !l.closing && l.rollups.skip(l.opt.Sampling.OneIn, r, timeUS) {
 		l.stats.Submitted[Sample]++
 		l.stats.Sampled++
 		if l.rollups.total == 1 {
 			l.wakeUp()
 		}
+		l.mu.Unlock()
 		return Ref{ID: id, Index: -1}, nil
 	}
 	if l.closing || l.n >= len(l.ring)/2 || class == Ledger { // else there is room for every class
 		if err := l.admit(ctx, class); err != nil {
-			return l.refuse(id, class, err)
+			ref, err := l.refuse(id, class, err)
+			l.mu.Unlock()
+			return ref, err
 		}
 	}
 	s := &l.ring[l.n]
@@ -167,8 +168,6 @@ func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
 	s.r, s.p = *r, p
 	s.r.ID, s.r.Log, s.r.Seq, s.r.Class = id, l.origin, l.seq, class
 	s.r.TimeUS = timeUS
-	l.lastMono = max(l.lastMono, mono)
-	s.r.MonoUS = l.lastMono
 	l.stats.Submitted[class]++
 	ref := Ref{ID: id, Seq: l.seq, Index: -1}
 	if p != nil {
@@ -180,24 +179,23 @@ func (l *Log) put(ctx context.Context, r *Receipt, p *Pending) (Ref, error) {
 	} else if l.n == 1 {
 		l.wakeUp()
 	}
+	l.mu.Unlock()
 	return ref, nil
 }
 
-// stamp reads the clock once, and only its monotonic half where the caller
-// brings id and time along.
-func (l *Log) stamp(r *Receipt) (id ID, timeUS, mono int64) {
-	id, timeUS = r.ID, r.TimeUS
-	if !id.IsZero() && timeUS != 0 && l.realTime {
-		return id, timeUS, time.Since(l.boot).Microseconds()
+// stamp reads the clock, unless the caller brings id and time along.
+func (l *Log) stamp(r *Receipt) (id ID, timeUS int64) {
+	if !r.ID.IsZero() && r.TimeUS != 0 {
+		return r.ID, r.TimeUS
 	}
 	now := l.opt.Now()
-	if id.IsZero() {
+	if id = r.ID; id.IsZero() {
 		id = newID(now)
 	}
-	if timeUS == 0 {
+	if timeUS = r.TimeUS; timeUS == 0 {
 		timeUS = now.UnixMicro()
 	}
-	return id, timeUS, now.Sub(l.boot).Microseconds()
+	return id, timeUS
 }
 
 // refuse accounts for a receipt that will not be written. l.mu is held.

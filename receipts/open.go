@@ -58,7 +58,7 @@ func open(dir string, o Options) (l *Log, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l = &Log{dir: dir, origin: about.Origin, opt: o, lock: lock, boot: o.Now(), realTime: o.realTime, wake: make(chan struct{}, 1),
+	l = &Log{dir: dir, origin: about.Origin, opt: o, lock: lock, boot: o.Now(), wake: make(chan struct{}, 1),
 		ctl: make(chan control), done: make(chan struct{}), store: &store{dir: dir}, ring: make([]slot, o.Depth),
 		sealable: make(chan struct{}, 1), chores: make(chan chore), stop: make(chan struct{}), kept: make(chan struct{})}
 	if o.InputKeys != "" {

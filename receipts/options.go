@@ -51,8 +51,6 @@ type Options struct {
 	// OnError is told what the writer could not do, on its goroutine, under
 	// the same rule.
 	OnError func(error)
-
-	realTime bool // Now is time.Now
 }
 
 func (o *Options) fill() error {
@@ -66,7 +64,7 @@ func (o *Options) fill() error {
 	def(&o.SegmentAge, time.Hour)
 	def(&o.RollupEvery, 10*time.Second)
 	if o.Now == nil {
-		o.Now, o.realTime = time.Now, true
+		o.Now = time.Now
 	}
 	if o.Incarnation == "" {
 		o.Incarnation = NewID().String()

@@ -20,7 +20,7 @@ type Receipt struct {
 	Log    string // origin of the log
 	Seq    int64  // submit sequence in this log; no hole without a gap receipt
 	TimeUS int64  // wall clock
-	MonoUS int64  // monotonic since the boot receipt
+	MonoUS int64  // monotonic since the boot receipt, when the writer took it from the ring
 
 	Kind  Kind
 	Class Delivery

@@ -154,6 +154,7 @@ func (w *writer) drain(last ...Receipt) {
 	batch := l.ring[:l.n]
 	l.ring, w.spare = w.spare, l.ring
 	l.n, l.urgent = 0, false
+	mono := l.monoLocked(l.opt.Now())
 	own := l.ownLocked(l.gaps.take())
 	if l.closing || due(w.rollAt, time.Now()) {
 		own = append(own, l.rollupLocked()...)
@@ -168,6 +169,9 @@ func (w *writer) drain(last ...Receipt) {
 	}
 	l.mu.Unlock()
 	w.flushAt = time.Time{}
+	for i := range batch {
+		batch[i].r.MonoUS = mono
+	}
 	w.append(batch)
 	w.append(own)
 	clear(batch) // the strings of written receipts are not held
@@ -191,12 +195,18 @@ func (l *Log) rollupLocked() (own []slot) {
 	return own
 }
 
+// monoLocked is the time since the boot receipt; it never falls, whatever clock
+// was handed in. l.mu is held.
+func (l *Log) monoLocked(now time.Time) int64 {
+	l.lastMono = max(l.lastMono, now.Sub(l.boot).Microseconds())
+	return l.lastMono
+}
+
 // own numbers a receipt that the log itself writes. l.mu is held.
 func (l *Log) own(r Receipt) slot {
 	now := l.opt.Now()
 	l.seq++
-	l.lastMono = max(l.lastMono, now.Sub(l.boot).Microseconds())
-	r.ID, r.Log, r.Seq, r.TimeUS, r.MonoUS, r.Class = newID(now), l.origin, l.seq, now.UnixMicro(), l.lastMono, Audit
+	r.ID, r.Log, r.Seq, r.TimeUS, r.MonoUS, r.Class = newID(now), l.origin, l.seq, now.UnixMicro(), l.monoLocked(now), Audit
 	r.Engine = l.opt.Engine
 	return slot{r: r}
 }
