@@ -48,7 +48,7 @@ func victim(base string) {
 		go func() {
 			for i := 0; ; i++ {
 				r := typical(i)
-				r.Kind = KindIntent
+				r.Kind, r.ID = KindIntent, ID{} // typical's ids repeat, these must not
 				ref, err := l.Commit(context.Background(), &r)
 				if err != nil {
 					fmt.Println("error", err)
@@ -61,7 +61,7 @@ func victim(base string) {
 	go func() {
 		for i := 0; ; i++ {
 			r := typical(i)
-			r.Class = Delivery(i % 2)
+			r.Class, r.ID = Delivery(i%2), ID{}
 			l.Submit(&r)
 			if i%100 == 0 {
 				time.Sleep(time.Millisecond)
