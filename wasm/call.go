@@ -109,7 +109,7 @@ func (m *Module) ask(ctx context.Context, kind Kinds, document []byte, read func
 	a.Info.Input = sha256.Sum256(document)
 	fail := func(code Code, detail string) (Answer, error) {
 		a.Info.Code = code
-		return a, &CallError{Module: m.info.Name, Code: code, Detail: detail, Info: a.Info}
+		return a, &CallError{Module: m.info.Name, Fault: code, Detail: detail, Info: a.Info}
 	}
 	if m.kinds&kind == 0 {
 		return fail(Code(MissingExport), "the module is not used as "+kind.String())
@@ -143,7 +143,7 @@ func (m *Module) ask(ctx context.Context, kind Kinds, document []byte, read func
 		m.stats.failures.Add(1)
 		a.OK, a.Verdict, a.Choice = false, taxonomy.Verdict{}, taxonomy.Choice{}
 		a.Info.Code = f.code
-		return a, &CallError{Module: m.info.Name, Code: f.code, Detail: f.detail, Stack: f.stack, Info: a.Info}
+		return a, &CallError{Module: m.info.Name, Fault: f.code, Detail: f.detail, Stack: f.stack, Info: a.Info}
 	}
 	if !a.OK {
 		a.Info.Code = Declined
@@ -223,7 +223,7 @@ func IsModuleFault(err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	switch e.Code {
+	switch e.Fault {
 	case Busy, Closed, Benched, InputTooLarge, MissingExport:
 		return false
 	}

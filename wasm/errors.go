@@ -66,24 +66,27 @@ func (e *LoadError) Unwrap() error { return e.Cause }
 // caller asks the next classifier.
 type CallError struct {
 	Module string
-	Code   Code
+	Fault  Code
 	Detail string   // for people; control characters are escaped
 	Stack  []string // guest frames of a trap, innermost first
 	Info   CallInfo
 }
 
 func (e *CallError) Error() string {
-	s := "call wasm module " + strconv.Quote(e.Module) + ": " + string(e.Code)
+	s := "call wasm module " + strconv.Quote(e.Module) + ": " + string(e.Fault)
 	if e.Detail != "" {
 		s += ": " + e.Detail
 	}
 	return s
 }
 
-// Is makes errors.Is(err, &CallError{Code: c}) compare codes.
+// Code is the fault as text, for receipts.
+func (e *CallError) Code() string { return string(e.Fault) }
+
+// Is makes errors.Is(err, &CallError{Fault: c}) compare codes.
 func (e *CallError) Is(target error) bool {
 	t, ok := target.(*CallError)
-	return ok && t.Code == e.Code && (t.Module == "" || t.Module == e.Module)
+	return ok && t.Fault == e.Fault && (t.Module == "" || t.Module == e.Module)
 }
 
 // Is makes errors.Is(err, &LoadError{Code: c}) compare codes.

@@ -67,7 +67,7 @@ func healthy(t testing.TB, m *Module, c hostile.Case) {
 
 func code(err error) Code {
 	if e, ok := errors.AsType[*CallError](err); ok {
-		return e.Code
+		return e.Fault
 	}
 	if e, ok := errors.AsType[*LoadError](err); ok {
 		return e.Code
@@ -141,6 +141,9 @@ func meet(t *testing.T, m *Module, c hostile.Case) {
 	}
 	bounded(t, m, a)
 	if e, ok := errors.AsType[*CallError](err); ok {
+		if e.Code() != string(e.Info.Code) || !errors.Is(err, &CallError{Fault: e.Fault}) {
+			t.Errorf("the error says %q, its info %q", e.Code(), e.Info.Code)
+		}
 		printableText(t, e.Error())
 		for _, s := range e.Stack {
 			printableText(t, s)

@@ -28,7 +28,7 @@ func (m *Module) Run(ctx context.Context, document []byte) Result {
 	a, err := m.Ask(ctx, kind, document)
 	r := Result{Answer: a, Code: a.Info.Code}
 	if e, ok := err.(*CallError); ok {
-		r.Code, r.Detail, r.Stack = e.Code, e.Detail, e.Stack
+		r.Code, r.Detail, r.Stack = e.Fault, e.Detail, e.Stack
 		return r
 	}
 	if kind == Classifier && a.OK {
