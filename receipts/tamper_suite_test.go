@@ -241,7 +241,10 @@ func TestTamper(t *testing.T) {
 					f.resign(t, bodies)
 					v = verify(t, p, trusted)
 					wantExit(t, v, ExitTampered)
-					if s := v.Logs[0].Verdict(VerdictSignature); s.Status != Fail {
+					// Where the list ends with the key receipt, the key it announces
+					// is the true one again.
+					s := v.Logs[0].Verdict(VerdictSignature)
+					if s.Status != Fail && !bytes.Contains(bodies[len(bodies)-1], []byte(`"kind":"key"`)) {
 						t.Fatalf("round %d, re-signed: %+v", i, s)
 					}
 				}
