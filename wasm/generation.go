@@ -20,6 +20,7 @@ type generation struct {
 	runtime      wazero.Runtime
 	compiled     wazero.CompiledModule
 	data         []meter.Segment // until the image is taken
+	memMax       uint64          // bytes
 	globalNames  []string
 	globalValues []uint64
 	image        *image
@@ -74,7 +75,7 @@ func build(c *Config, parsed *meter.Module) (*generation, error) {
 		WithMemoryCapacityFromMax(true).
 		WithDebugInfoEnabled(false).
 		WithCloseOnContextDone(false)
-	g := &generation{limits: c.Limits, data: metered.Data, globalNames: metered.Globals}
+	g := &generation{limits: c.Limits, data: metered.Data, memMax: uint64(metered.MemMax) << 16, globalNames: metered.Globals}
 	g.runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	fail := func(code Code, err error) (*generation, error) {
 		g.close()

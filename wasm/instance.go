@@ -36,15 +36,16 @@ func (g *generation) start() (*instance, error) {
 	in := &instance{gen: g}
 	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
 	in.world.reset(g.limits)
-	mem := &allocator{}
+	mem, err := newAllocator(g.memMax)
+	if err != nil {
+		return nil, err
+	}
 	ctx := experimental.WithMemoryAllocator(in.ctx, mem)
 	// No name, so that instances never meet; no start functions, since the
 	// first instance starts under fuel and the others copy its state.
 	mod, err := g.runtime.InstantiateModule(ctx, g.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
-		if mem.mem != nil {
-			mem.mem.Free()
-		}
+		mem.mem.Free()
 		return nil, err
 	}
 	in.mod, in.mem, in.view = mod, mem.mem, mod.Memory()

@@ -1,6 +1,8 @@
 package wasm
 
 import (
+	"fmt"
+
 	"github.com/tetratelabs/wazero/experimental"
 )
 
@@ -39,15 +41,21 @@ func (l *linear) Free() {
 }
 
 // allocator hands one memory to one instance and remembers it, so that a
-// failed start leaks nothing.
+// failed start leaks nothing. It is reserved before the runtime asks: a runtime
+// that is given less than it wants panics.
 type allocator struct{ mem *linear }
 
 var _ experimental.MemoryAllocator = (*allocator)(nil)
 
-func (a *allocator) Allocate(_, most uint64) experimental.LinearMemory {
-	a.mem = &linear{buf: reserve(most)}
-	return a.mem
+func newAllocator(most uint64) (*allocator, error) {
+	buf := reserve(most)
+	if uint64(len(buf)) != most {
+		return nil, fmt.Errorf("reserve %d bytes of address space for a module's memory", most)
+	}
+	return &allocator{&linear{buf: buf}}, nil
 }
+
+func (a *allocator) Allocate(_, _ uint64) experimental.LinearMemory { return a.mem }
 
 // adopt makes the image the content of the memory.
 func (l *linear) adopt(im *image) error {

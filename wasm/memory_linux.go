@@ -28,8 +28,11 @@ func release(b []byte) { _ = unix.Munmap(b) }
 // newImage keeps the pristine memory as a memory file; where that is not to be
 // had, as a copy.
 func newImage(mem []byte) (*image, error) {
+	if len(mem) == 0 {
+		return &image{fd: -1}, nil
+	}
 	fd, err := unix.MemfdCreate("fusebox-wasm", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil || len(mem) == 0 {
+	if err != nil {
 		return &image{bytes: append([]byte(nil), mem...), fd: -1}, nil
 	}
 	for at := 0; at < len(mem); {

@@ -18,7 +18,9 @@ func Generated() []Case {
 	liars(add)
 	attacks(add)
 	manifests(add)
-	return out
+	nothing := decent(nil, answer())
+	nothing.mems, nothing.datas = [][]byte{{0, 0}}, nil
+	return append(out, Case{Name: "memory_of_nothing", Fear: "A memory of no pages, and a buffer in it.", Call: "bad_pointer", Never: true, Wasm: nothing.bytes()})
 }
 
 type adder func(name, fear, load, call string, wasm []byte)
