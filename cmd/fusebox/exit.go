@@ -15,6 +15,7 @@ const (
 	exitUsage    = 2   // the command line, or an input, cannot be read
 	exitUnproven = 3   // nothing wrong was found, and not everything could be proven
 	exitSetup    = 4   // configuration, policy or data directory cannot be used
+	exitLooser   = 4   // a policy that grants more than before, and nobody said that it may
 	exitBusy     = 5   // the address or the data directory is in use
 	exitStopped  = 130 // interrupted before it was done, as shells say it
 )

@@ -11,10 +11,11 @@ import (
 )
 
 func policyCommand() *cobra.Command {
-	return group("policy", "Check and export policy bundles", `A policy is one bundle with one version: Rego, its data, policy.toml and the
+	return group("policy", "Write, test, compare, sign and check policy bundles", `A policy is one bundle with one version: Rego, its data, policy.toml and the
 modules that it pins. These commands read a folder or an archive; without a path
 they mean the policy that is built in.`,
-		policyVersionCommand(), policyCheckCommand(), policyExportCommand())
+		policyVersionCommand(), policyCheckCommand(), policyShowCommand(), policyExportCommand(), policyNewRuleCommand(),
+		policyFmtCommand(), policyTestCommand(), policyDiffCommand(), policyBuildCommand(), policySignCommand(), policyVerifyCommand())
 }
 
 func policyVersionCommand() *cobra.Command {
