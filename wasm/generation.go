@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +64,14 @@ func compile(ctx context.Context, c *Config, parsed *meter.Module) (*generation,
 		Detail: "compiling took longer than " + c.Limits.Compile.String() + ", or the load was cancelled"}
 }
 
-func build(c *Config, parsed *meter.Module) (*generation, error) {
+// build does it. A panic of the compiler is an error of this module: what was
+// admitted should compile, and no module may take the process down.
+func build(c *Config, parsed *meter.Module) (g *generation, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			g, err = nil, &LoadError{Module: c.Name, Code: CompileBudget, Detail: printable(fmt.Sprint("the compiler failed: ", p), 300)}
+		}
+	}()
 	metered := parsed.Rewrite(uint32(c.Limits.MemoryBytes >> 16))
 	config := wazero.NewRuntimeConfig()
 	if c.Interpreter {
@@ -71,17 +79,16 @@ func build(c *Config, parsed *meter.Module) (*generation, error) {
 	}
 	ctx := context.Background()
 	config = config.WithCoreFeatures(api.CoreFeaturesV2.SetEnabled(api.CoreFeatureSIMD, false)).
-		WithMemoryLimitPages(metered.MemMax).
+		WithMemoryLimitPages(uint32(c.Limits.MemoryBytes >> 16)).
 		WithMemoryCapacityFromMax(true).
 		WithDebugInfoEnabled(false).
 		WithCloseOnContextDone(false)
-	g := &generation{limits: c.Limits, data: metered.Data, memMax: uint64(metered.MemMax) << 16, globalNames: metered.Globals}
+	g = &generation{limits: c.Limits, data: metered.Data, memMax: uint64(metered.MemMax) << 16, globalNames: metered.Globals}
 	g.runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	fail := func(code Code, err error) (*generation, error) {
 		g.close()
 		return nil, &LoadError{Module: c.Name, Code: code, Detail: printable(firstLine(err.Error()), 300), Cause: err}
 	}
-	var err error
 	if g.compiled, err = g.runtime.CompileModule(ctx, metered.Wasm); err != nil {
 		return fail(Code(meter.Malformed), err)
 	}

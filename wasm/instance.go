@@ -20,7 +20,7 @@ type instance struct {
 	view    api.Memory
 	fuel    api.MutableGlobal
 	stack   api.MutableGlobal
-	full    api.Global
+	full    api.MutableGlobal
 	globals []api.MutableGlobal
 	buf     api.Function
 	entry   [2]api.Function // classify, fallback
@@ -51,7 +51,7 @@ func (g *generation) start() (*instance, error) {
 	in.mod, in.mem, in.view = mod, mem.mem, mod.Memory()
 	in.fuel = mod.ExportedGlobal(meter.FuelExport).(api.MutableGlobal)
 	in.stack = mod.ExportedGlobal(meter.StackExport).(api.MutableGlobal)
-	in.full = mod.ExportedGlobal(meter.FullExport)
+	in.full = mod.ExportedGlobal(meter.FullExport).(api.MutableGlobal)
 	for _, name := range g.globalNames {
 		in.globals = append(in.globals, mod.ExportedGlobal(name).(api.MutableGlobal))
 	}
@@ -90,6 +90,7 @@ func (in *instance) close() {
 func (in *instance) refill(fuel int64) {
 	in.fuel.Set(uint64(fuel))
 	in.stack.Set(uint64(in.gen.limits.StackBytes))
+	in.full.Set(0)
 }
 
 func (in *instance) restoreGlobals() {

@@ -151,6 +151,22 @@ func TestStateLeak(t *testing.T) {
 	}
 }
 
+// TestRefusedGrowth: that a memory could not grow explains a trap of the same
+// call and of no later one.
+func TestRefusedGrowth(t *testing.T) {
+	grow, _ := hostile.Named("c_grow_refused")
+	trap, _ := hostile.Named("c_trap_stack")
+	m := loadOnce(t, grow.Wasm, hostileConfig(grow))
+	for range 3 {
+		if a, err := askCase(t, m, grow); err != nil || !a.OK {
+			t.Fatal(err)
+		}
+		if _, err := askCase(t, m, trap); code(err) != "trap:unreachable" {
+			t.Fatalf("%v, want trap:unreachable", err)
+		}
+	}
+}
+
 // TestInterpreter: another engine gives the same answers and the same fuel, so
 // that a receipt can be replayed on another platform.
 func TestInterpreter(t *testing.T) {

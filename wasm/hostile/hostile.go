@@ -182,6 +182,7 @@ var guests = []Case{
 	{Name: "c_trap_stack", Fear: "Traps with half of its own stack in use, again and again.", Tool: "trap_stack", Call: "trap:unreachable"},
 	{Name: "c_spin", Fear: "Spins.", Tool: "spin", Call: "fuel_exhausted"},
 	{Name: "c_malloc_bomb", Fear: "Takes memory until there is none and gives up.", Tool: "malloc_bomb", Call: "memory_limit"},
+	{Name: "c_grow_refused", Fear: "Asks for four gigabytes, is refused, and answers.", Tool: "grow_refused"},
 	{Name: "c_overflow", Fear: "Overflows its own stack into its data.", Tool: "overflow", Call: "trap:out_of_bounds"},
 	{Name: "c_scribble", Fear: "Overwrites all of its own data, tables of the toolchain included.", Tool: "scribble", Call: "no_opinion"},
 	{Name: "c_own_error", Fear: "Answers an error of its own.", Tool: "own_error", Call: "guest_error:-117", Keeps: true},

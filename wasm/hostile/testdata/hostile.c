@@ -37,6 +37,7 @@ static int fb_on_classify(fb_str doc, fb_answer *out) {
     }
     __builtin_trap();
   }
+  if (fb_eq(tool, FB_S("grow_refused"))) __builtin_wasm_memory_grow(0, 60000);
   if (fb_eq(tool, FB_S("overflow"))) sink = use_stack(-100000);
   if (fb_eq(tool, FB_S("scribble"))) {
     scribble();
