@@ -173,6 +173,14 @@ func BenchmarkCallGo(b *testing.B) {
 	benchmarkCall(b, loadedGo(b), taxonomy.AppendClassifyInput(nil, overdue(), &forbidden))
 }
 
+func BenchmarkCallGuests(b *testing.B) {
+	for _, g := range guests(b) {
+		b.Run(g.name, func(b *testing.B) {
+			benchmarkCall(b, loadOnce(b, g.file, g.cfg), taxonomy.AppendClassifyInput(nil, g.obs, &forbidden))
+		})
+	}
+}
+
 func BenchmarkRawC(b *testing.B) {
 	f, c := acme(b)
 	for _, n := range []int{1, 2, 4} {

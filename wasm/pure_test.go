@@ -48,11 +48,28 @@ type guestModule struct {
 	obs  *taxonomy.Observation
 }
 
-// guests are the example modules, one for each SDK.
+// guests are worked modules, one for each SDK.
 func guests(t testing.TB) []guestModule {
 	c, cc := acme(t)
 	g, gc := acmeGo(t)
-	return []guestModule{{"c", c, cc, billing()}, {"go", g, gc, overdue()}}
+	out := []guestModule{{"c", c, cc, billing()}, {"go", g, gc, overdue()}}
+	for _, m := range []struct{ name, path, body string }{
+		{"assemblyscript", "../sdk/guest/assemblyscript/examples/block_page.wasm", strings.Repeat("words ", 500) + "<div id='cf-challenge'>"},
+		{"wat", "../sdk/guest/wat/maintenance.wasm", "back soon"},
+	} {
+		file := read(t, m.path)
+		cfg, err := ConfigFor(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obs := billing()
+		obs.Operation.Tool, obs.Operation.Effect, obs.Response.Body = "browser", taxonomy.ReadOnly, m.body
+		if obs.Response.Status = 200; m.name == "wat" {
+			obs.Response.Status = 503
+		}
+		out = append(out, guestModule{m.name, file, cfg, obs})
+	}
+	return out
 }
 
 // TestPure: the same input gives the same answer and the same fuel, whatever was
@@ -164,6 +181,27 @@ func TestRefusedGrowth(t *testing.T) {
 		if _, err := askCase(t, m, trap); code(err) != "trap:unreachable" {
 			t.Fatalf("%v, want trap:unreachable", err)
 		}
+	}
+}
+
+// TestStateLeakGuests: the memory of a worked module of every SDK is the same
+// before and after each call, byte for byte.
+func TestStateLeakGuests(t *testing.T) {
+	for _, g := range guests(t) {
+		m := loadOnce(t, g.file, g.cfg)
+		in := taken(t, m)
+		for i := range 20 {
+			obs := *g.obs
+			obs.Operation.Tenant = strings.Repeat("x", i)
+			var a Answer
+			if f := in.call(Classifier, taxonomy.AppendClassifyInput(nil, &obs, &forbidden), &a); f != nil || !a.OK {
+				t.Fatalf("%s: %+v, ok %v", g.name, f, a.OK)
+			}
+			if !in.restore() || !bytes.Equal(in.mem.buf[:in.mem.size], m.gen.image.bytes) {
+				t.Fatalf("%s: the memory differs after call %d", g.name, i)
+			}
+		}
+		m.keep(in)
 	}
 }
 
