@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
 )
@@ -133,6 +134,9 @@ func (l Limits) or(o Limits) Limits {
 	if l.Kept == 0 {
 		l.Kept = o.Kept
 	}
+	if l.Upload == 0 {
+		l.Upload = o.Upload
+	}
 	if l.Headers == 0 {
 		l.Headers = o.Headers
 	}
@@ -175,10 +179,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, c.dialect.respond(r, c, *n))
 		return
 	}
-	if bad := p.admissible(r, u, rest, &c); bad != nil {
+	// A body that trickles in holds a place; what cannot set a deadline has none.
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(u.Limits.Upload))
+	bad := p.admissible(r, u, rest, &c)
+	if bad != nil { // the deadline stays: the server would wait for the rest of the body
 		write(w, c.dialect.respond(r, c, *bad))
 		return
 	}
+	_ = conn.SetReadDeadline(time.Time{})
 	if p.alternates(&c, u) {
 		c.wait = holdStream
 	}

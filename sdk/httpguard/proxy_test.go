@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/receipts"
@@ -335,5 +337,26 @@ func TestNewProxyComplains(t *testing.T) {
 		if _, err := NewProxy(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %q", err, tt.want)
 		}
+	}
+}
+
+// A body that trickles in does not hold a place for ever.
+func TestProxySlowBody(t *testing.T) {
+	h := newHouse(t)
+	u := newUpstream(t, answer(200, jsonType, completion))
+	s := proxyTo(t, h, func(o *ProxyOptions) { o.Limits.Upload = 50 * time.Millisecond }, upstreamAt(t, "openai", OpenAI, u.URL))
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(c, "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"model\":")
+	b, err := io.ReadAll(c)
+	if err != nil && !strings.Contains(string(b), "408") {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(b), "HTTP/1.1 408") || !strings.Contains(string(b), "body_too_slow") || u.reached.Load() != 0 {
+		t.Errorf("answer %q", b)
 	}
 }

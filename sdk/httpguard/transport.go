@@ -42,6 +42,7 @@ type Transport struct {
 type Limits struct {
 	Body    int64         // largest request body that is read for what it asks; 64 MiB
 	Kept    int64         // most of an answer that is read before it is passed on; 4 MiB
+	Upload  time.Duration // longest time in which a proxy reads a model call's body; 2 min
 	Headers time.Duration // longest wait for the answer's headers; 10 min
 	Idle    time.Duration // longest silence inside an answer; 5 min
 	Total   time.Duration // longest attempt, streams included; 1 h
@@ -60,6 +61,7 @@ func (l Limits) complete() Limits {
 	}
 	size(&l.Body, 64<<20)
 	size(&l.Kept, 4<<20)
+	wait(&l.Upload, 2*time.Minute)
 	wait(&l.Headers, 10*time.Minute)
 	wait(&l.Idle, 5*time.Minute)
 	wait(&l.Total, time.Hour)
@@ -195,6 +197,9 @@ func readBody(req *http.Request, most int64) ([]byte, *notice) {
 		b.Grow(int(req.ContentLength) + bytes.MinRead)
 	}
 	if _, err := b.ReadFrom(io.LimitReader(req.Body, most+1)); err != nil {
+		if isTimeout(err) {
+			return nil, badRequest(http.StatusRequestTimeout, "body_too_slow", "the body of the request did not come in time")
+		}
 		return nil, badRequest(http.StatusBadRequest, "body_unreadable", "the body of the request could not be read: "+err.Error())
 	}
 	if int64(b.Len()) > most {
