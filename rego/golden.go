@@ -3,6 +3,7 @@ package rego
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -119,12 +120,17 @@ func goldenFallbacks(_ context.Context, yield func(fallbackIn) bool) {
 // indexing and early exit switched off one by one. OPA 1.21.0 to 1.22.0 had an
 // indexer that gave wrong answers (`x in {"a", input.y}`, fixed in 1.22.1): a
 // policy that meets such a fault is refused before it decides anything.
+//
+// What is compared are answers and not speed, so each has far more time than a
+// decision would: a slow machine must not look like a fault of the evaluator.
 func (e *entry[T, A]) golden(ctx context.Context) (problems []Problem) {
+	unhurried := *e.query
+	unhurried.deadline = max(unhurried.deadline, 10*time.Second)
 	e.samples(ctx, func(in T) bool {
 		value := e.seen.value(in)
-		want := e.answer(in, e.query.run(ctx, value, plainMode))
+		want := e.answer(in, unhurried.run(ctx, value, plainMode))
 		for _, m := range []mode{{noIndexing: true}, {noEarlyExit: true}, {noIndexing: true, noEarlyExit: true}} {
-			if got := e.answer(in, e.query.run(ctx, value, m)); got != want {
+			if got := e.answer(in, unhurried.run(ctx, value, m)); got != want {
 				problems = append(problems, Problem{Code: "differential", Text: fmt.Sprintf(
 					"%s answers %s with %s, but %s without, for input %s; the evaluator cannot be trusted with this policy",
 					e.name, want, m, got, e.seen.appendJSON(nil, in))})
