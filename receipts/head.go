@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -49,12 +50,61 @@ func (w *writer) sign(c *Checkpoint) error {
 	if err := c.sign(w.signer); err != nil {
 		return err
 	}
-	if _, err := w.heads.Write(append(c.Note[:len(c.Note):len(c.Note)], '\n')); err != nil {
+	if w.headBytes > maxHeads {
+		w.l.report(w.thinHeads())
+	}
+	n, err := w.heads.Write(append(c.Note[:len(c.Note):len(c.Note)], '\n'))
+	w.headBytes += int64(n)
+	if err != nil {
 		return fmt.Errorf("write %s: %w", w.heads.Name(), err)
 	}
 	path := filepath.Join(w.l.dir, fileCheckpoint)
 	if err := writeFile(path, c.Note, 0o644, false); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+// maxHeads is the size at which checkpoints.log is thinned out: about a day of
+// one head a second would make 20 MB.
+const maxHeads = 4 << 20
+
+const (
+	keepHeads  = 1024 // the newest, all of them
+	headBucket = 4096 // one in so many receipts before
+)
+
+// thinHeads leaves of the older heads one in headBucket receipts, and those that
+// handed over from key to key. Every head is worth the same as long as a later
+// one stands; older ones only say more exactly where a log was changed.
+func (w *writer) thinHeads() error {
+	path := filepath.Join(w.l.dir, fileCheckpoints)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("thin out heads: %w", err)
+	}
+	list, _, err := splitCheckpoints(b)
+	if err != nil {
+		return fmt.Errorf("thin out heads: %w", err)
+	}
+	var out []byte
+	for i, c := range list {
+		last := i == len(list)-1 || list[i+1].Size/headBucket != c.Size/headBucket
+		if i >= len(list)-keepHeads || last || w.handOver[c.Size] {
+			out = append(append(out, c.Note...), '\n')
+		}
+	}
+	if err := writeFile(path, out, 0o640, true); err != nil {
+		return fmt.Errorf("thin out heads: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("thin out heads: %w", err)
+	}
+	w.heads.Close()
+	w.heads, w.headBytes = f, int64(len(out))
+	if w.headBytes > maxHeads/2 {
+		w.headBytes = maxHeads / 2 // not at every head, when there is little to thin out
 	}
 	return nil
 }

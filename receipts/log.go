@@ -75,9 +75,10 @@ type control struct {
 
 // A Pending is a ledger receipt on its way to the disk.
 type Pending struct {
-	Ref  Ref // Index is valid after Wait
-	done chan struct{}
-	err  error
+	Ref   Ref // Index stays −1 here; Wait returns it
+	done  chan struct{}
+	index int64
+	err   error
 }
 
 // Wait returns when the receipt is durable. If ctx ends first, or the disk
@@ -90,13 +91,15 @@ func (p *Pending) Wait(ctx context.Context) (Ref, error) {
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-			return Ref{ID: p.Ref.ID, Seq: p.Ref.Seq, Index: -1}, fmt.Errorf("commit receipt %s: %w", p.Ref.ID, context.Cause(ctx))
+			return p.Ref, fmt.Errorf("commit receipt %s: %w", p.Ref.ID, context.Cause(ctx))
 		}
 	}
+	ref := p.Ref
+	ref.Index = p.index
 	if p.err != nil {
-		return p.Ref, fmt.Errorf("commit receipt %s: %w", p.Ref.ID, p.err)
+		return ref, fmt.Errorf("commit receipt %s: %w", ref.ID, p.err)
 	}
-	return p.Ref, nil
+	return ref, nil
 }
 
 // Submit hands over a receipt of class audit or sample. It copies r into a

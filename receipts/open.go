@@ -59,13 +59,13 @@ func open(dir string, o Options) (l *Log, err error) {
 		return nil, err
 	}
 	l = &Log{dir: dir, origin: about.Origin, opt: o, lock: lock, boot: o.Now(), wake: make(chan struct{}, 1),
-		ctl: make(chan control), done: make(chan struct{}), store: &store{dir: dir}, ring: make([]slot, o.Depth),
+		ctl: make(chan control), done: make(chan struct{}), store: &store{dir: dir, live: true}, ring: make([]slot, o.Depth),
 		sealable: make(chan struct{}, 1), chores: make(chan chore), stop: make(chan struct{}), kept: make(chan struct{})}
 	if o.InputKeys != "" {
 		l.inputs = OpenInputs(dir, o.InputKeys)
 		l.inputs.now = o.Now
 	}
-	w := &writer{l: l, spare: make([]slot, o.Depth)}
+	w := &writer{l: l, handOver: map[int64]bool{}, spare: make([]slot, o.Depth)}
 	if err := w.recover(); err != nil {
 		return nil, err
 	}
@@ -190,6 +190,7 @@ func (w *writer) openHeads() (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("%w: checkpoints.log after its note %d: %w", ErrDamaged, len(list), err)
 	}
+	w.headBytes = int64(len(b) - len(rest))
 	if len(rest) > 0 {
 		if err := f.Truncate(int64(len(b) - len(rest))); err != nil {
 			return Checkpoint{}, err

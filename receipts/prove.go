@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -156,6 +157,35 @@ func ReadKeys(from ...string) (keys []note.Verifier, err error) {
 	return keys, nil
 }
 
+// KeyEpoch is a key and the first head size it signs.
+type KeyEpoch struct {
+	Epoch    int64  `json:"epoch"`
+	VKey     string `json:"vkey"`
+	FromSize int64  `json:"from_size"`
+}
+
+// Keys lists the verifier keys of the log: the first one, and those that key
+// receipts announced.
+func (r *Reader) Keys() ([]KeyEpoch, error) {
+	b, err := os.ReadFile(filepath.Join(r.dir, dirKeys, keyName(1)))
+	if err != nil {
+		return nil, fmt.Errorf("read keys of %s: %w", r.origin, err)
+	}
+	list := []KeyEpoch{{Epoch: 1, VKey: strings.TrimSpace(string(b)), FromSize: 0}}
+	for _, s := range r.store.segsNow() {
+		for _, k := range s.about.Keys {
+			list = append(list, KeyEpoch{k.Epoch, k.VKey, k.Index + 2})
+		}
+	}
+	for e, err := range r.All(Query{From: r.store.sealed(), Kinds: []Kind{KindKey}}) {
+		if err != nil {
+			return nil, fmt.Errorf("read keys of %s: %w", r.origin, err)
+		}
+		list = append(list, KeyEpoch{e.Receipt.Key.Epoch, e.Receipt.Key.VKey, e.Index + 2})
+	}
+	return list, nil
+}
+
 // Prove makes the proof of a receipt against the newest head of the log.
 func (r *Reader) Prove(id ID) (Proof, error) {
 	e, err := r.Get(id)
@@ -181,7 +211,10 @@ func (r *Reader) ProveAt(index int64, head Checkpoint) (Proof, error) {
 		return p, err
 	}
 	var err error
-	if p.Hashes, err = tlog.ProveRecord(head.Size, index, newTreeReader(r.store)); err != nil {
+	for try := 0; try == 0 || r.store.gone(err, try); try++ {
+		p.Hashes, err = tlog.ProveRecord(head.Size, index, newTreeReader(r.store))
+	}
+	if err != nil {
 		return p, fmt.Errorf("prove receipt %d of %s: %w", index, r.origin, err)
 	}
 	return p, nil
@@ -193,7 +226,11 @@ func (r *Reader) ProveConsistency(older, newer int64) (tlog.TreeProof, error) {
 	if older < 1 || older > newer || newer > r.Size() {
 		return nil, fmt.Errorf("prove consistency of %s: sizes %d and %d of a log of %d", r.origin, older, newer, r.Size())
 	}
-	p, err := tlog.ProveTree(newer, older, newTreeReader(r.store))
+	var p tlog.TreeProof
+	var err error
+	for try := 0; try == 0 || r.store.gone(err, try); try++ {
+		p, err = tlog.ProveTree(newer, older, newTreeReader(r.store))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("prove consistency of %s: %w", r.origin, err)
 	}

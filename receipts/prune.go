@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -111,10 +110,7 @@ func (l *Log) prune(ctx context.Context, r Retention, by string) (p Pruned, err 
 // planPrune counts what will go, and names the segments it lies in.
 func (l *Log) planPrune(ctx context.Context, c cutoffs, newest int64) (note RetentionNote, touched []*segment, err error) {
 	note = RetentionNote{FromIndex: -1, BeforeUS: newest}
-	l.store.mu.RLock()
-	segs := slices.Clone(l.store.segs)
-	l.store.mu.RUnlock()
-	for _, s := range segs {
+	for _, s := range l.store.segsNow() {
 		before := note.Count
 		for i := range s.blocks {
 			if s.blocks[i].minUS >= newest {

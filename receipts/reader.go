@@ -20,7 +20,6 @@ type Reader struct {
 	dir    string
 	origin string
 	store  *store
-	filter map[*segment][]byte // filters of segments that were asked for
 }
 
 // An Entry is one receipt and its place.
@@ -54,23 +53,34 @@ func OpenReader(dir string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	for try := 0; ; try++ {
-		x, err := loadStore(dir)
-		if errors.Is(err, fs.ErrNotExist) && try < 5 {
-			continue // a file was sealed meanwhile
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read receipts %s: %w", dir, err)
-		}
-		return newReader(about.Origin, x), nil
+	x, err := loadStore(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read receipts %s: %w", dir, err)
 	}
+	return newReader(about.Origin, x), nil
 }
 
 func newReader(origin string, x *store) *Reader {
-	return &Reader{dir: x.dir, origin: origin, store: x, filter: map[*segment][]byte{}}
+	return &Reader{dir: x.dir, origin: origin, store: x}
 }
 
+// loadStore looks where everything lies. A file that is gone when it is opened
+// was sealed meanwhile: then it looks again.
 func loadStore(dir string) (*store, error) {
+	for try := 0; ; try++ {
+		x, err := loadStoreOnce(dir)
+		if errors.Is(err, fs.ErrNotExist) && try < maxTries {
+			continue
+		}
+		return x, err
+	}
+}
+
+// maxTries bounds how often a reader looks anew where a receipt lies now. Each
+// time the writer must have sealed a file between two looks.
+const maxTries = 20
+
+func loadStoreOnce(dir string) (*store, error) {
 	x := &store{dir: dir}
 	files, err := listWAL(dir) // before the segments: a file is sealed first and removed then
 	if err != nil {
@@ -146,8 +156,8 @@ func (r *Reader) At(index int64) (Entry, error) {
 			break
 		}
 		list, err := r.run(s, func(i int64, _ []byte) bool { return i == index })
-		if errors.Is(err, fs.ErrNotExist) && try < 5 {
-			continue // sealed meanwhile: it lies elsewhere now
+		if r.store.gone(err, try) {
+			continue
 		}
 		if err != nil || len(list) > 0 {
 			return first(list), err
@@ -161,8 +171,8 @@ func (r *Reader) At(index int64) (Entry, error) {
 func (r *Reader) Get(id ID) (Entry, error) {
 	for try := 0; ; try++ {
 		e, err := r.get(id)
-		if errors.Is(err, fs.ErrNotExist) && try < 5 {
-			continue // sealed meanwhile: it lies elsewhere now
+		if r.store.gone(err, try) {
+			continue
 		}
 		return e, err
 	}
@@ -214,15 +224,12 @@ func (r *Reader) run(s span, keep func(index int64, b []byte) bool) (list []Entr
 func (r *Reader) All(q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		n, wants := 0, q.wants()
+		var filters filterCache
 		for _, s := range r.store.between(&q) {
-			may, err := r.mayHold(s, wants)
-			if err == nil && !may {
+			if !filters.mayHold(s, wants) {
 				continue
 			}
-			var list []Entry
-			if err == nil {
-				list, err = r.spanOf(s, &q)
-			}
+			list, err := r.spanOf(s, &q)
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -247,7 +254,7 @@ func (r *Reader) All(q Query) iter.Seq2[Entry, error] {
 func (r *Reader) spanOf(s span, q *Query) ([]Entry, error) {
 	keep := func(index int64, _ []byte) bool { return index >= q.From && index >= s.first && index < s.end }
 	list, err := r.run(s, keep)
-	if errors.Is(err, fs.ErrNotExist) && s.seg == nil {
+	for try := 0; r.store.gone(err, try); try++ {
 		list, err = nil, nil
 		for at := s.first; at < s.end && err == nil; {
 			part, ok := r.store.at(at)
@@ -265,21 +272,26 @@ func (r *Reader) spanOf(s span, q *Query) ([]Entry, error) {
 	return list, err
 }
 
-// mayHold asks the block's filter. Write-ahead files have none.
-func (r *Reader) mayHold(s span, wants []want) (bool, error) {
+// filterCache holds the filters of the segment that was asked for last: spans
+// come in the order of segments.
+type filterCache struct {
+	seg     *segment
+	filters []byte
+}
+
+// mayHold asks the block's filter. Write-ahead files have none, and a segment
+// whose filters cannot be read is searched.
+func (c *filterCache) mayHold(s span, wants []want) bool {
 	if s.seg == nil || len(wants) == 0 {
-		return true, nil
+		return true
 	}
-	f, ok := r.filter[s.seg]
-	if !ok {
-		var err error
-		if _, f, err = readSegment(s.seg.path); err != nil {
-			return false, err
+	if c.seg != s.seg {
+		c.seg, c.filters = s.seg, nil
+		if _, f, err := readSegment(s.seg.path); err == nil {
+			c.filters = f
 		}
-		clear(r.filter) // spans come in the order of segments: one is enough
-		r.filter[s.seg] = f
 	}
-	return (*filter)(f[s.block*filterSize:]).mayHold(wants), nil
+	return c.filters == nil || (*filter)(c.filters[s.block*filterSize:]).mayHold(wants)
 }
 
 func (q *Query) matches(r *Receipt) bool {

@@ -89,6 +89,7 @@ func (w *writer) pay() error {
 		return err
 	}
 	w.owed = nil
+	w.handOver[c.Size] = true
 	w.became(c)
 	return nil
 }
@@ -150,6 +151,9 @@ func overwrite(path string) error {
 func (w *writer) takeKey(t *tail, head Checkpoint) error {
 	path, origin := w.l.opt.KeyFile, w.l.origin
 	w.epoch, w.keyAt = int64(len(t.keys))+1, time.Now()
+	for _, k := range t.keys {
+		w.handOver[k.Index+1] = true
+	}
 	if st, err := os.Stat(path); err == nil {
 		w.keyAt = st.ModTime()
 	}

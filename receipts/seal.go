@@ -19,9 +19,7 @@ func (l *Log) keeper() {
 	for {
 		select {
 		case <-l.sealable:
-			if err := l.sealTo(l.closedEnd()); err != nil {
-				l.opt.OnError(err)
-			}
+			l.report(l.sealTo(l.closedEnd()))
 		case c := <-l.chores:
 			c.done <- c.f()
 		case <-l.stop:

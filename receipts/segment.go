@@ -231,7 +231,9 @@ var codecs = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 func (s *segment) readBlock(f io.ReaderAt, i int, in, out []byte) (_, records []byte, err error) {
 	m := &s.blocks[i]
 	in = slices.Grow(in[:0], int(m.size))[:m.size]
-	if _, err := f.ReadAt(in, m.off); err != nil {
+	if _, err := f.ReadAt(in, m.off); err == io.EOF {
+		return in, nil, damaged("it ends inside block %d", i)
+	} else if err != nil {
 		return in, nil, err
 	}
 	if crc32.Checksum(in, castagnoli) != m.crc {

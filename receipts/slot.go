@@ -19,33 +19,11 @@ const maxSlots = 1024
 // locks, so a slot is free again the moment its process is gone. incarnation
 // names this process start.
 func OpenSlot(ctx context.Context, root string, o Options) (l *Log, slot int, incarnation string, err error) {
-	if o.KeyFile == "" {
-		o.KeyFile = filepath.Join(filepath.Dir(filepath.Clean(root)), "keys", "receipts.key")
-	}
-	if o.TrustedFile == "" {
-		o.TrustedFile = filepath.Join(filepath.Dir(filepath.Clean(root)), "trusted", "receipts.checkpoint")
-	}
-	if o.InputKeys == "" {
-		o.InputKeys = filepath.Join(filepath.Dir(filepath.Clean(root)), "keys", "inputs")
-	}
-	for _, p := range []string{o.KeyFile, o.TrustedFile, o.InputKeys} {
-		if insideOf(root, p) {
-			return nil, 0, "", fmt.Errorf("open receipts %s: %s must lie outside that folder, or who rewrites one rewrites both", root, p)
-		}
-		if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
-			return nil, 0, "", fmt.Errorf("open receipts %s: %w", root, err)
-		}
-	}
-	if o.Incarnation == "" {
-		o.Incarnation = NewID().String()
+	if o, err = slotDefaults(root, o); err != nil {
+		return nil, 0, "", err
 	}
 	for n := 0; n < maxSlots; n++ {
-		s := o
-		s.KeyFile, s.TrustedFile, s.InputKeys = SlotFile(o.KeyFile, n), SlotFile(o.TrustedFile, n), SlotFile(o.InputKeys, n)
-		if o.Origin != "" {
-			s.Origin = o.Origin + "/" + strconv.Itoa(n)
-		}
-		l, err := Open(ctx, filepath.Join(root, strconv.Itoa(n)), s)
+		l, err := openSlot(ctx, root, n, o)
 		if errors.Is(err, ErrLocked) {
 			continue
 		}
@@ -55,6 +33,62 @@ func OpenSlot(ctx context.Context, root string, o Options) (l *Log, slot int, in
 		return l, n, o.Incarnation, nil
 	}
 	return nil, 0, "", fmt.Errorf("open receipts %s: all %d slots are taken", root, maxSlots)
+}
+
+// slotDefaults fills in where the files of a root's slots lie.
+func slotDefaults(root string, o Options) (Options, error) {
+	beside := filepath.Dir(filepath.Clean(root))
+	def(&o.KeyFile, filepath.Join(beside, "keys", "receipts.key"))
+	def(&o.TrustedFile, filepath.Join(beside, "trusted", "receipts.checkpoint"))
+	def(&o.InputKeys, filepath.Join(beside, "keys", "inputs"))
+	def(&o.Incarnation, NewID().String())
+	for _, p := range []string{o.KeyFile, o.TrustedFile, o.InputKeys} {
+		if insideOf(root, p) {
+			return o, fmt.Errorf("open receipts %s: %s must lie outside that folder, or who rewrites one rewrites both", root, p)
+		}
+		if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
+			return o, fmt.Errorf("open receipts %s: %w", root, err)
+		}
+	}
+	return o, nil
+}
+
+func openSlot(ctx context.Context, root string, n int, o Options) (*Log, error) {
+	o.KeyFile, o.TrustedFile, o.InputKeys = SlotFile(o.KeyFile, n), SlotFile(o.TrustedFile, n), SlotFile(o.InputKeys, n)
+	if o.Origin != "" {
+		o.Origin += "/" + strconv.Itoa(n)
+	}
+	return Open(ctx, filepath.Join(root, strconv.Itoa(n)), o)
+}
+
+// EachSlot opens one after the other every existing log under root as its
+// writer, and calls f: for retention, erasure and new keys while nothing runs.
+// A slot that a process has is an [ErrLocked]; that process does such work
+// itself.
+func EachSlot(ctx context.Context, root string, o Options, f func(slot int, l *Log) error) error {
+	o, err := slotDefaults(root, o)
+	if err != nil {
+		return err
+	}
+	dirs, err := Logs(root)
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		n, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || dir == root {
+			return fmt.Errorf("open receipts %s: %w: it has no numbered slots", root, ErrNotLog)
+		}
+		o.Origin = "" // as it is
+		l, err := openSlot(ctx, root, n, o)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f(n, l), l.Close(ctx)); err != nil {
+			return fmt.Errorf("slot %d: %w", n, err)
+		}
+	}
+	return nil
 }
 
 // SlotFile is the name that OpenSlot gives a slot's key or checkpoint file:

@@ -3,6 +3,7 @@ package receipts
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +27,8 @@ type mark struct {
 // store says where the receipts of one log lie: segments, then write-ahead
 // files. The writer, the sealer and readers share it.
 type store struct {
-	dir string
+	dir  string
+	live bool // a writer keeps it up to date
 
 	mu    sync.RWMutex
 	segs  []*segment
@@ -57,6 +59,33 @@ func (x *store) sealedLocked() int64 {
 		return x.segs[n-1].end()
 	}
 	return 0
+}
+
+// segsNow is the list of segments at this moment.
+func (x *store) segsNow() []*segment {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clone(x.segs)
+}
+
+// gone reports whether an error says that a file was sealed or replaced since
+// it was looked up. Then the store is up to date again: look it up anew.
+func (x *store) gone(err error, try int) bool {
+	if !errors.Is(err, fs.ErrNotExist) || try >= maxTries {
+		return false
+	}
+	if x.live {
+		return true
+	}
+	fresh, err := loadStore(x.dir)
+	if err != nil {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.segs, x.marks = fresh.segs, fresh.marks
+	x.size = max(x.size, fresh.size)
+	return true
 }
 
 // loadSegments opens the segments of the directory. They must follow each other.

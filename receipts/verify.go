@@ -110,7 +110,7 @@ func judgeLog(ctx context.Context, dir string, n int, o *VerifyOptions, trusted 
 		j := &judge{dir: dir, n: n, opt: o, outside: keys, machine: m, out: LogVerdicts{Dir: dir, Live: isLive(dir)}}
 		m.restart(n)
 		err := j.run(ctx, trusted)
-		if errors.Is(err, fs.ErrNotExist) && try < 5 {
+		if errors.Is(err, fs.ErrNotExist) && try < maxTries {
 			continue
 		}
 		return j, err

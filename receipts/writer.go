@@ -29,15 +29,17 @@ type writer struct {
 	wait   []*Pending // released by the next sync
 	idle   []control  // requests that wait for the drain
 
-	signer note.Signer
-	epoch  int64      // of the key
-	keyAt  time.Time  // when it was made
-	owed   *owedHead  // what the old key must sign before any other head
-	heads  *os.File   // checkpoints.log
-	last   Checkpoint // the newest head
-	lastAt time.Time
-	crash  func(step string) error // tests stop it between two steps
-	bad    error                   // the file is not to be used any more
+	signer    note.Signer
+	epoch     int64          // of the key
+	keyAt     time.Time      // when it was made
+	owed      *owedHead      // what the old key must sign before any other head
+	handOver  map[int64]bool // sizes of heads that the last key of an epoch signed
+	headBytes int64          // of checkpoints.log
+	heads     *os.File       // checkpoints.log
+	last      Checkpoint     // the newest head
+	lastAt    time.Time
+	crash     func(step string) error // tests stop it between two steps
+	bad       error                   // the file is not to be used any more
 
 	flushAt, syncAt, headAt, retryAt, rollAt time.Time // zero: nothing is due
 	remembered                               time.Time // when TrustedFile was last written
@@ -115,10 +117,10 @@ func (w *writer) step() (closed bool) {
 		w.flushAt = now.Add(l.opt.FlushEvery)
 	}
 	if len(w.wait) > 0 || due(w.syncAt, now) {
-		w.report(w.sync())
+		w.l.report(w.sync())
 	}
 	if w.tree.n-w.last.Size >= int64(l.opt.CheckpointEvery) || due(w.headAt, now) {
-		w.report(w.checkpoint())
+		w.l.report(w.checkpoint())
 	}
 	for len(w.idle) > 0 {
 		c := w.idle[0]
@@ -175,7 +177,7 @@ func (w *writer) drain(last ...Receipt) {
 	w.append(batch)
 	w.append(own)
 	clear(batch) // the strings of written receipts are not held
-	w.report(w.write())
+	w.l.report(w.write())
 }
 
 // ownLocked makes gap receipts. l.mu is held, so that their numbers follow
@@ -216,7 +218,7 @@ func (w *writer) append(batch []slot) {
 	for i := range batch {
 		s := &batch[i]
 		if w.tree.n%blockSize == 0 && w.fileFull() {
-			w.report(w.rotate())
+			w.l.report(w.rotate())
 		}
 		start := len(w.buf)
 		w.buf = append(w.buf, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -226,7 +228,7 @@ func (w *writer) append(batch []slot) {
 		h, w.leaf = leafHash(w.leaf, w.buf[start+frameHead:])
 		w.l.store.add(w.first, w.tree.n, w.size+int64(start-w.wrote), s.r.ID.Millis(), s.r.TimeUS)
 		if s.p != nil {
-			s.p.Ref.Index = w.tree.n
+			s.p.index = w.tree.n
 			w.wait = append(w.wait, s.p)
 		}
 		w.tree.add(h)
@@ -290,7 +292,7 @@ func (w *writer) write() error {
 // sync makes everything written durable and releases those who wait for it.
 func (w *writer) sync() error {
 	if in := w.l.inputs; in != nil && len(w.buf) > 0 {
-		w.report(in.Flush()) // a receipt is worth more than its input
+		w.l.report(in.Flush()) // a receipt is worth more than its input
 	}
 	if err := w.write(); err != nil {
 		return err
@@ -314,7 +316,7 @@ func (w *writer) settle() {
 func (w *writer) release(err error) {
 	for _, p := range w.wait {
 		if err != nil {
-			p.Ref.Index, p.err = -1, err
+			p.index, p.err = -1, err
 		}
 		close(p.done)
 	}
@@ -324,55 +326,10 @@ func (w *writer) release(err error) {
 
 // report tells the observer; the caller goes on, because what it was about to
 // do is kept and tried again.
-func (w *writer) report(err error) {
+func (l *Log) report(err error) {
 	if err != nil {
-		w.l.opt.OnError(err)
+		l.opt.OnError(err)
 	}
-}
-
-// degrade is the answer to a failed write or sync: after it nobody knows which
-// pages reached the disk, so the file is not used any more. The frames stay in
-// buf, and heal writes them into a new file.
-func (w *writer) degrade(step string, cause error) error {
-	err := fmt.Errorf("%s %s: %w", step, w.file.Name(), cause)
-	w.release(fmt.Errorf("%w: %w", ErrDegraded, err))
-	w.bad, w.retryAt = err, time.Now().Add(retryEvery)
-	w.flushAt, w.syncAt, w.headAt, w.rollAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	w.l.mu.Lock()
-	w.l.degraded = err
-	w.l.mu.Unlock()
-	return err
-}
-
-// heal begins a new file with the frames that are not known durable. Readers
-// take a file to end where the next one begins.
-func (w *writer) heal(now time.Time) bool {
-	old, end := w.file, w.size-int64(w.wrote)
-	err := w.begin(w.synced)
-	if err == nil {
-		_ = old.Truncate(end) // as far as the disk lets us; readers do not need it
-		_ = old.Close()
-		w.wrote = 0
-		var n int
-		n, err = w.file.Write(w.buf)
-		w.wrote, w.size = n, int64(n)
-	}
-	if err == nil {
-		err = syncData(w.file)
-	}
-	if err != nil {
-		w.retryAt = now.Add(retryEvery)
-		w.report(fmt.Errorf("heal receipts: %w", err))
-		return false
-	}
-	w.l.store.rewritten(w.synced, w.buf)
-	w.settle()
-	w.bad, w.retryAt = nil, time.Time{}
-	w.headAt = now.Add(w.l.opt.CheckpointWithin)
-	w.l.mu.Lock()
-	w.l.degraded = nil
-	w.l.mu.Unlock()
-	return true
 }
 
 // begin opens a write-ahead file that starts at this index.
@@ -431,14 +388,4 @@ func (w *writer) shutdown(bad bool) error {
 		return fmt.Errorf("close receipts: %w", err)
 	}
 	return nil
-}
-
-// lost says what a log that could not write takes with it.
-func (w *writer) lost() error {
-	w.file.Close()
-	w.heads.Close()
-	w.l.mu.Lock()
-	defer w.l.mu.Unlock()
-	n := int64(w.l.n) + w.tree.n - w.synced
-	return fmt.Errorf("close receipts: %w: %w; %d receipts in memory were not written", ErrDegraded, w.l.degraded, n)
 }
