@@ -19,7 +19,8 @@ const (
 	dispatched
 	settling
 	settled
-	released // given back, refused at dispatch, or lapsed before it was used
+	released // given back, or refused at dispatch
+	unused   // expired before it was dispatched; a result is heard, and was not declared
 	lapsed   // expired after it was dispatched; a late result is still heard
 )
 
@@ -224,28 +225,46 @@ func authorityScope(op *taxonomy.Operation) string {
 
 // unresolved refuses a write that was sent before and whose outcome nobody
 // knows, whatever road it comes by and whatever a policy observes or enforces
-// (SPEC R-CALL-3). Only reconciliation, an effect that may be repeated, or a
-// person's approval of this very request lets it go again.
+// (SPEC R-CALL-3). It is the same write when it has the same request id, or when
+// its caller gave it the same idempotency key for the same action. Only
+// reconciliation, an effect that may be repeated, or a person's approval of this
+// very request lets it go again.
 func (p *Permit) unresolved(ctx context.Context) *Rejection {
 	if p.op.Effect.Repeatable() {
 		return nil
 	}
+	same := []state.IntentQuery{{RequestID: p.op.RequestID, Tenant: p.op.Tenant}}
+	if p.op.IdempotencyKey != minted(&p.op) {
+		same = append(same, state.IntentQuery{Key: p.op.IdempotencyKey, Tenant: p.op.Tenant})
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.e.parts.StoreWait)
 	defer cancel()
-	for in, err := range p.e.parts.Store.Find(ctx, state.IntentQuery{RequestID: p.op.RequestID, Tenant: p.op.Tenant}) {
-		if err != nil {
-			p.e.meter.StoreError("intents", err)
-			return p.unavailable("state_unavailable", err)
+	for _, q := range same {
+		for in, err := range p.e.parts.Store.Find(ctx, q) {
+			if err != nil {
+				p.e.meter.StoreError("intents", err)
+				return p.unavailable("state_unavailable", err)
+			}
+			if q.Key != "" && in.Action != action(&p.op) {
+				continue // keys of other actions are other keys
+			}
+			if rej := p.conflicts(ctx, in); rej != nil {
+				return rej
+			}
 		}
-		if in.ID == p.id || in.State == state.Settled && in.Result.Outcome != taxonomy.Succeeded {
-			continue
-		}
-		if in.State == state.Unsettled && (p.replays || p.replayApproved(ctx)) {
-			continue
-		}
-		return p.repeated(in)
 	}
 	return nil
+}
+
+// conflicts says whether an earlier intent of the same write forbids this one.
+func (p *Permit) conflicts(ctx context.Context, in state.Intent) *Rejection {
+	if in.ID == p.id || in.State == state.Settled && in.Result.Outcome != taxonomy.Succeeded {
+		return nil
+	}
+	if in.State == state.Unsettled && (p.replays || p.replayApproved(ctx)) {
+		return nil
+	}
+	return p.repeated(in)
 }
 
 // repeated is the rejection of a request that was sent already.

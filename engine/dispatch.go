@@ -82,7 +82,7 @@ func (p *Permit) giveBack(ctx context.Context) {
 
 func (p *Permit) usedError() error {
 	switch p.phase.Load() {
-	case lapsed:
+	case lapsed, unused:
 		return fmt.Errorf("dispatch %s: %w", p.op.Name, ErrPermitExpired)
 	default:
 		return fmt.Errorf("dispatch %s: %w", p.op.Name, ErrPermitUsed)

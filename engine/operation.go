@@ -29,6 +29,9 @@ func (e *Engine) prepare(p *Policy, op *taxonomy.Operation) error {
 	if op.RequestID == "" {
 		op.RequestID = newID()
 	}
+	if op.Attempt < 0 {
+		return &InputError{"attempt", "must be 1 or more; 0 is the first"}
+	}
 	op.Attempt = max(op.Attempt, 1)
 	if op.Kind == "" {
 		op.Kind = "tool"
@@ -51,10 +54,14 @@ func (e *Engine) prepare(p *Policy, op *taxonomy.Operation) error {
 		op.Effect = careful(op.Effect, t.Effect)
 	}
 	if op.Effect.Writes() && op.IdempotencyKey == "" {
-		op.IdempotencyKey = "fusebox-" + op.RequestID
+		op.IdempotencyKey = minted(op)
 	}
 	return check(op)
 }
+
+// minted is the key of a write whose caller gave none: the same on every attempt
+// of one request.
+func minted(op *taxonomy.Operation) string { return "fusebox-" + op.RequestID }
 
 // careful joins the effect that a caller declared with the one that policy
 // declares. A caller that declared none (the zero value) takes policy's word.

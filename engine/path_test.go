@@ -477,3 +477,48 @@ func TestExecutionBudgetCrossesProcesses(t *testing.T) {
 		}
 	}
 }
+
+// DESIGN 15: also one that is reported after its permit expired.
+func TestUndeclaredDispatchIsHeardAfterExpiry(t *testing.T) {
+	h := enginetest.New(t, nil)
+	permit, err := h.Admit(t.Context(), enginetest.Write("w1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Clock.Advance(2 * time.Minute)
+	h.Tick(t.Context())
+	if permit, err = h.Permit(t.Context(), permit.ID()); err != nil {
+		t.Fatal(err)
+	}
+	res, err := permit.Settle(t.Context(), enginetest.Broken("read_timeout").Observation)
+	if err != nil || res.Verdict.Outcome != taxonomy.Unknown || !slices.Contains(res.Flags, "late") {
+		t.Fatalf("got %s %v, %v", res.Verdict.Outcome, res.Flags, err)
+	}
+	if in := h.Intents(t, state.Unsettled); len(in) != 1 {
+		t.Errorf("%d UNKNOWN intents, want 1", len(in))
+	}
+	if _, err := h.Admit(t.Context(), enginetest.Write("w1")); err == nil {
+		t.Error("the same request was admitted again")
+	}
+}
+
+// R-CALL-3, R-CALL-4: the idempotency key names a write as well as its request
+// id does: a new request with the key of an UNKNOWN one is the same write.
+func TestKeyOfAnUnknownWriteIsRefused(t *testing.T) {
+	h := enginetest.New(t, func(p *engine.Parts) { p.Policy.Breakers = nil })
+	remote := enginetest.NewRemote(enginetest.Broken("read_timeout"))
+	order := func(request, key string) error {
+		op := enginetest.Write(request)
+		op.IdempotencyKey = key
+		_, err := h.Do(t.Context(), op, remote.Send)
+		return err
+	}
+	_ = order("r1", "order-4711")
+	if rej, refused := errors.AsType[*engine.Rejection](order("r2", "order-4711")); !refused || rej.Reason != "outcome_unknown" {
+		t.Errorf("the same key under another request: %v", rej)
+	}
+	_ = order("r3", "order-4712")
+	if remote.Reached() != 2 {
+		t.Errorf("the remote saw %d calls, want one for each key", remote.Reached())
+	}
+}

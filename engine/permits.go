@@ -15,10 +15,17 @@ type permits struct {
 	byID  map[string]*Permit
 	byEnd expiries
 	heads map[string]int // permits out per bulkhead scope
+
+	// Permits that expired before they were used. Who sent all the same and
+	// reports late is still heard.
+	unused    map[string]*Permit
+	unusedOld []string // by age
 }
 
+const unusedMost = 10_000 // expired, unused permits remembered
+
 func newPermits() *permits {
-	return &permits{byID: map[string]*Permit{}, heads: map[string]int{}}
+	return &permits{byID: map[string]*Permit{}, heads: map[string]int{}, unused: map[string]*Permit{}}
 }
 
 // add puts a permit out. It refuses with the name of a full bulkhead, and then
@@ -41,12 +48,27 @@ func (ps *permits) add(p *Permit) (full string) {
 	return ""
 }
 
-// get finds a permit that is out.
+// get finds a permit that is out, or one that expired unused.
 func (ps *permits) get(id string) (*Permit, bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p, ok := ps.byID[id]
+	if !ok {
+		p, ok = ps.unused[id]
+	}
 	return p, ok
+}
+
+// remember keeps a permit that expired unused.
+func (ps *permits) remember(p *Permit) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.unusedOld) >= unusedMost {
+		delete(ps.unused, ps.unusedOld[0])
+		ps.unusedOld = ps.unusedOld[1:]
+	}
+	ps.unused[p.id] = p
+	ps.unusedOld = append(ps.unusedOld, p.id)
 }
 
 // remove takes a permit in.

@@ -42,7 +42,8 @@ var ErrSettled = errors.New("the permit is settled already")
 // matters more than the first thing that went wrong. The Result is complete
 // whatever the error.
 func (p *Permit) Settle(ctx context.Context, obs taxonomy.Observation) (Result, error) {
-	late := p.phase.Load() == lapsed
+	phase := p.phase.Load()
+	late := phase == lapsed || phase == unused
 	if !p.claim() {
 		return Result{}, fmt.Errorf("settle %s: %w", p.op.Name, ErrSettled)
 	}
@@ -64,7 +65,7 @@ func (p *Permit) claim() bool {
 	if p.phase.CompareAndSwap(dispatched, settling) || p.phase.CompareAndSwap(lapsed, settling) {
 		return true
 	}
-	if p.phase.CompareAndSwap(issued, settling) {
+	if p.phase.CompareAndSwap(issued, settling) || p.phase.CompareAndSwap(unused, settling) {
 		p.flags = append(p.flags, "undeclared_dispatch")
 		return true
 	}
@@ -229,7 +230,8 @@ func (p *Permit) release(ctx context.Context, reason string) error {
 
 // lapse ends a dispatched permit whose result never came.
 func (p *Permit) lapse(ctx context.Context, reason string) error {
-	if p.phase.CompareAndSwap(issued, released) {
+	if p.phase.CompareAndSwap(issued, unused) {
+		p.e.permits.remember(p)
 		return p.release(ctx, reason)
 	}
 	if !p.phase.CompareAndSwap(dispatched, settling) {

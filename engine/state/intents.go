@@ -102,6 +102,7 @@ func (q IntentQuery) Match(in Intent) bool {
 	return (len(q.States) == 0 || slices.Contains(q.States, in.State)) &&
 		(q.Tenant == "" || in.Tenant == q.Tenant) &&
 		(q.RequestID == "" || in.RequestID == q.RequestID) &&
+		(q.Key == "" || in.IdempotencyKey == q.Key) &&
 		(q.Before.IsZero() || in.Created.Before(q.Before)) &&
 		(q.Due.IsZero() || !in.NextTry.After(q.Due))
 }

@@ -142,6 +142,7 @@ type IntentQuery struct {
 	States    []IntentState
 	Tenant    string
 	RequestID string
+	Key       string    // the idempotency key
 	Before    time.Time // created before
 	Due       time.Time // to be reconciled by then: NextTry is not after it
 	Limit     int       // 0 is no limit

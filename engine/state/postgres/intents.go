@@ -135,6 +135,9 @@ func intentWhere(q state.IntentQuery) (w where) {
 	if q.RequestID != "" {
 		w.and("request_id = ?::text", q.RequestID)
 	}
+	if q.Key != "" {
+		w.and("idempotency_key = ?::text", q.Key)
+	}
 	if !q.Before.IsZero() {
 		w.and("created < ?::bigint", state.Nanos(q.Before))
 	}

@@ -146,6 +146,9 @@ func intentWhere(q state.IntentQuery) (where string, args []any) {
 	if q.RequestID != "" {
 		add("request_id = ?", q.RequestID)
 	}
+	if q.Key != "" {
+		add("idempotency_key = ?", q.Key)
+	}
 	if !q.Before.IsZero() {
 		add("created < ?", state.Nanos(q.Before))
 	}

@@ -58,6 +58,7 @@ CREATE TABLE intent (
 CREATE INDEX intent_age ON intent (created, id);
 CREATE INDEX intent_open ON intent (created, id) WHERE state < 2;
 CREATE INDEX intent_request ON intent (request_id);
+CREATE INDEX intent_key ON intent (idempotency_key);
 
 -- lines is a JSON array of {Account, Limit, Want}.
 CREATE TABLE reservation (

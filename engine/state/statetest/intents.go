@@ -112,6 +112,7 @@ func (s *suite) find(t *testing.T) {
 		{"two states", state.IntentQuery{States: []state.IntentState{state.Settled, state.Unsettled}}, 2},
 		{"tenant", state.IntentQuery{Tenant: "acme"}, n / 2},
 		{"request", state.IntentQuery{RequestID: "request-" + key(7)}, 1},
+		{"key", state.IntentQuery{Key: "key-" + key(7)}, 1},
 		{"before", state.IntentQuery{Before: at.Add(10 * time.Second)}, 20},
 		{"limit", state.IntentQuery{Limit: 7}, 7},
 		{"all of it", state.IntentQuery{Tenant: "other", States: []state.IntentState{state.InFlight}, Before: at.Add(10 * time.Second), Limit: 3}, 3},
