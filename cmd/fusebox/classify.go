@@ -34,13 +34,29 @@ It judges as a server would: the policy's modules, the built-in table, the floor
 that protects dispatched writes, the retry advice, and routing. It keeps no
 state, so nothing that it reads opens a circuit.
 
+--explain adds "explanation" to each line: the rule of the built-in table, its
+pack and line, what it asks for, where that is known from, and what was seen.
+--coverage prints the rules of the table that no line exercised, instead of the
+verdicts; it says what a collection of observations leaves untested.
+
 A line that cannot be read is answered with {"id", "line", "error"} in its
-place, and the run goes on; the exit status is then 1.`,
+place, and the run goes on.
+
+Exit status: 0 every line was judged; 1 a line could not be read; 4 the policy
+does not load.`,
 		Example: `  fusebox classify < observations.jsonl > verdicts.jsonl
-  fusebox classify --policies ./policies < observations.jsonl`,
+  fusebox classify --policies ./policies < observations.jsonl
+  fusebox classify --explain < one.jsonl
+  fusebox classify --coverage --json < observations.jsonl`,
 	}
 	cmd.Flags().String("policies", "", "judge by the policy at this `PATH`, a folder or an archive (default: the one that is built in)")
+	why := cmd.Flags().Bool("explain", false, "say by which rule, and on what evidence")
+	coverage := cmd.Flags().Bool("coverage", false, "print the rules that no line exercised, instead of the verdicts")
+	asJSON := cmd.Flags().Bool("json", false, "print --coverage as JSON; verdicts always are")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *why && *coverage {
+			return usageError(cmd, errors.New("--explain and --coverage exclude each other"))
+		}
 		cfg, err := readConfig(cmd)
 		if err != nil {
 			return err
@@ -57,28 +73,41 @@ place, and the run goes on; the exit status is then 1.`,
 		}
 		ctx, stop := untilInterrupted(cmd.Context())
 		defer stop()
-		bad, err := c.stream(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+		c.explains = *why
+		var bad int
+		if *coverage {
+			bad, err = c.coverage(ctx, cmd, *asJSON)
+		} else {
+			bad, err = c.stream(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+		}
 		if err != nil {
 			return err
 		}
 		if bad > 0 {
-			return fmt.Errorf("%s could not be read; each is answered with its error", plural(bad, "line", "lines"))
+			return fmt.Errorf("%s could not be read; %s", plural(bad, "line", "lines"), told[*coverage])
 		}
 		return nil
 	}
 	return cmd
 }
 
+// told is where the errors of lines are told.
+var told = map[bool]string{false: "each is answered with its error", true: "run without --coverage to see each error"}
+
 // A classifier judges observations under one policy.
 type classifier struct {
-	policy *engine.Policy
-	scopes *breaker.Registry // for the readable scopes of feeds only
-	line   int
+	policy   *engine.Policy
+	scopes   *breaker.Registry                                                   // for the readable scopes of feeds only
+	each     func(ctx context.Context, id string, obs *taxonomy.Observation) any // what becomes of an observation
+	explains bool
+	line     int
 }
 
 func newClassifier(p *engine.Policy) (*classifier, error) {
 	scopes, err := breaker.NewRegistry(breaker.Options{Settings: p.Breakers})
-	return &classifier{policy: p, scopes: scopes}, err
+	c := &classifier{policy: p, scopes: scopes}
+	c.each = func(ctx context.Context, id string, obs *taxonomy.Observation) any { return c.judge(ctx, id, obs) }
+	return c, err
 }
 
 // A verdictDoc is one line of the output.
@@ -92,6 +121,7 @@ type verdictDoc struct {
 	ClassifiedBy string                 `json:"classified_by"`
 	Policy       taxonomy.PolicyVersion `json:"policy_version"`
 	Feeds        []feedDoc              `json:"feeds"`
+	Explanation  *explainDoc            `json:"explanation,omitempty"`
 }
 
 // A badLine stands in the place of a line that could not be read.
@@ -164,7 +194,8 @@ func (c *classifier) answer(ctx context.Context, line []byte, tooLong bool) (any
 	if err != nil {
 		return badLine{ID: id, Line: c.line, Error: fmt.Sprintf("line %d: %v", c.line, err)}, false
 	}
-	return c.judge(ctx, id, &obs), true
+	complete(&obs.Operation)
+	return c.each(ctx, id, &obs), true
 }
 
 // parseLine reads {"id", "observation"}. Members beside them belong to whoever
@@ -209,13 +240,15 @@ func parseLine(line []byte) (id string, obs taxonomy.Observation, err error) {
 // judge walks the path of one observation without an engine: classify, floor,
 // advise, route.
 func (c *classifier) judge(ctx context.Context, id string, obs *taxonomy.Observation) verdictDoc {
-	complete(&obs.Operation)
-	v, _, _ := c.policy.Judge(ctx, obs)
+	v, _, refused := c.policy.Judge(ctx, obs)
 	d := verdictDoc{ID: id, Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, Retry: v.Retry, ClassifiedBy: v.By,
 		Policy: c.policy.Version, Feeds: c.feeds(ctx, v, obs)}
 	if v.RetryAfter > 0 {
 		ms := taxonomy.Milliseconds(v.RetryAfter)
 		d.RetryAfterMS = &ms
+	}
+	if c.explains {
+		d.Explanation = explain(obs, v.By, refused)
 	}
 	return d
 }
