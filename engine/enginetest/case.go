@@ -17,6 +17,7 @@ import (
 // in 'single quotes'.
 //
 //	operation mail {"kind":"tool","provider":"mail","name":"mail.send",…}
+//	                                         "run_id":"*" gives each call a run of its own
 //	remote http 503 '{}' retry-after=30      one answer of the script; elapsed=25s and local={…} are facts about it
 //	remote broken read_timeout committed     … after the request left, and applied
 //	remote refused connect_refused           … before any byte left

@@ -174,6 +174,9 @@ func (s *Scene) call(name string) (taxonomy.Operation, error) {
 	if op.RequestID == "" {
 		op.RequestID = fmt.Sprintf("%s-%d", name, s.calls)
 	}
+	if op.RunID == "*" {
+		op.RunID = fmt.Sprintf("run-of-%s-%d", name, s.calls)
+	}
 	s.request = op.RequestID
 	return op, nil
 }
