@@ -10,12 +10,21 @@ import (
 // buf, and heal writes them into a new file.
 func (w *writer) degrade(step string, cause error) error {
 	err := fmt.Errorf("%s %s: %w", step, w.file.Name(), cause)
-	w.release(fmt.Errorf("%w: %w", ErrDegraded, err))
 	w.bad, w.retryAt = err, time.Now().Add(retryEvery)
 	w.flushAt, w.syncAt, w.headAt, w.rollAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	// Whoever waits is told only after the log says so, and so is whoever came
+	// into the ring in between: its receipt may still be written, but nobody
+	// waits for a disk that refuses.
 	w.l.mu.Lock()
 	w.l.degraded = err
+	for i := range w.l.ring[:w.l.n] {
+		if s := &w.l.ring[i]; s.p != nil {
+			w.wait = append(w.wait, s.p)
+			s.p = nil
+		}
+	}
 	w.l.mu.Unlock()
+	w.release(fmt.Errorf("%w: %w", ErrDegraded, err))
 	return err
 }
 
