@@ -91,6 +91,12 @@ func rejected(rej *engine.Rejection, requestID string, shadow bool) admitAnswer 
 // nothing of the request, so that nothing in it can be an instruction.
 func forModel(rej *engine.Rejection) string {
 	switch {
+	case rej.Reason == "already_applied":
+		return "This exact action was carried out before and took effect. It was not carried out again. Go on as after a success."
+	case rej.Reason == "in_flight":
+		return "This exact action is being carried out at this moment. It was not started a second time. Wait for its result."
+	case rej.Reason == "outcome_unknown" || rej.Breaker == "ambiguity" || rej.Next == "reconcile":
+		return "An earlier call of this action may or may not have taken effect. It was not repeated. Check its status before anything else."
 	case rej.Decision == taxonomy.DecideApproval:
 		return "This action needs an approval first. It was not carried out. Ask the person you work for, and do not try another way."
 	case rej.Class == taxonomy.NoProgress:
@@ -99,8 +105,6 @@ func forModel(rej *engine.Rejection) string {
 		return "This action is not allowed. It was not carried out. Do not try it again or in another way."
 	case rej.Layer == taxonomy.LayerBudget:
 		return "The budget for this is used up. It was not carried out. Finish with what you have."
-	case rej.Breaker == "ambiguity" || rej.Next == "reconcile":
-		return "An earlier call of this action may or may not have taken effect. It was not repeated. Check its status before anything else."
 	case rej.Decision == taxonomy.DecideQueue:
 		return "This is not available now and may wait in the queue. It was not carried out."
 	}

@@ -24,6 +24,9 @@ func (s *server) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	id := r.PathValue("id")
 	given := s.permits.get(id)
+	if given != nil && !mayRead(callerOf(r), given.permit.Operation().Tenant) {
+		given = nil // another tenant's permit does not exist
+	}
 	if given == nil {
 		s.dispatchUnknown(w, r, id, token)
 		return
@@ -71,7 +74,7 @@ func (s *server) dispatchRefused(w http.ResponseWriter, err error) {
 // an earlier process, forgotten, or never given.
 func (s *server) dispatchUnknown(w http.ResponseWriter, r *http.Request, id, token string) {
 	in, err := s.store.Intent(r.Context(), id)
-	if err == nil && s.tokens.check(token, id, in.Operation, time.Now()) == nil {
+	if err == nil && mayRead(callerOf(r), in.Tenant) && s.tokens.check(token, id, in.Operation, time.Now()) == nil {
 		writeProblem(w, http.StatusConflict, problem{Code: "permit_used", Message: "this permit was dispatched before the server restarted; record its result, or reconcile it"})
 		return
 	}

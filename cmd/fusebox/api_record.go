@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -44,6 +45,9 @@ func (s *server) record(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	given := s.permits.get(req.permit)
+	if given != nil && !mayRead(callerOf(r), given.permit.Operation().Tenant) {
+		given = nil // another tenant's permit does not exist
+	}
 	if given == nil {
 		s.recordEarlier(w, r, req)
 		return
@@ -55,7 +59,7 @@ func (s *server) record(w http.ResponseWriter, r *http.Request) {
 	}
 	given.mu.Lock()
 	defer given.mu.Unlock()
-	digest := sha256.Sum256(body)
+	digest := req.digest()
 	if given.answer == nil {
 		answer, err := s.settle(r.Context(), given.permit, req)
 		if err != nil {
@@ -86,6 +90,9 @@ func (s *server) recordConflict(w http.ResponseWriter, r *http.Request, req *rec
 // it.
 func (s *server) recordEarlier(w http.ResponseWriter, r *http.Request, req *recordRequest) {
 	in, err := s.store.Intent(r.Context(), req.permit)
+	if err == nil && !mayRead(callerOf(r), in.Tenant) {
+		err = state.ErrNotFound
+	}
 	if errors.Is(err, state.ErrNotFound) {
 		writeProblem(w, http.StatusNotFound, problem{Code: "permit_unknown", Field: "permit",
 			Message: "there is no such permit; reads of an earlier server leave nothing to record, so nothing is lost"})
@@ -162,6 +169,13 @@ func parseRecord(body []byte) (*recordRequest, error) {
 		return nil, err
 	}
 	return req, nil
+}
+
+// digest tells two records of one permit apart by what they say, and not by how
+// their bytes are ordered.
+func (req *recordRequest) digest() [32]byte {
+	b := taxonomy.AppendObservation(nil, &req.observation)
+	return sha256.Sum256(fmt.Appendf(b, "\n%s", req.stage))
 }
 
 // nothing accepts a member whose value decides nothing.

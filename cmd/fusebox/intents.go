@@ -31,7 +31,7 @@ func intentsListCommand() *cobra.Command {
 		Short: "List intents, oldest first",
 		Example: `  fusebox intents list                      what is UNKNOWN
   fusebox intents list --state ALL --limit 20
-  fusebox intents list --server http://127.0.0.1:4141 --json`,
+  fusebox intents list --server http://127.0.0.1:4142 --json`,
 	}
 	addData(cmd)
 	addServer(cmd)
@@ -53,7 +53,7 @@ func intentsListCommand() *cobra.Command {
 			return writeJSON(cmd.OutOrStdout(), map[string]any{"v": 1, "intents": list})
 		}
 		if len(list) == 0 {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "no such intents")
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "no such intents; what a process that is gone had in flight becomes UNKNOWN when its slot is taken again (--state ALL shows everything)")
 			return err
 		}
 		rows := make([][]string, 0, len(list))

@@ -115,14 +115,10 @@ func policyExportCommand() *cobra.Command {
 		if entries, err := os.ReadDir(args[0]); err == nil && len(entries) > 0 {
 			return withStatus(exitSetup, fmt.Errorf("folder %s is not empty; name a new one, nothing is written over", args[0]))
 		}
-		b, err := policies.Embedded()
-		if err != nil {
-			return err
+		if err := os.CopyFS(args[0], policies.Files()); err != nil {
+			return withStatus(exitSetup, fmt.Errorf("write policy: %w", err))
 		}
-		if err := writeBundle(args[0], b, b.Revision, b.SettingsTOML); err != nil {
-			return withStatus(exitSetup, err)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %s; edit it, then check it with: %s policy check %s\n", args[0], self(), shellQuote(args[0]))
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s; edit it, then check it with: %s policy check %s\n", args[0], self(), shellQuote(args[0]))
 		return err
 	}
 	return cmd

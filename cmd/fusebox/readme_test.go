@@ -86,7 +86,7 @@ func TestReadmeModule(t *testing.T) {
 	}
 	dir := t.TempDir()
 	script := block(t, mustRead(t, readmePath), "module")
-	script = strings.ReplaceAll(script, "./my-policies", dir+"/my-policies")
+	script = strings.ReplaceAll(script, "./module-policies", dir+"/module-policies")
 	script = strings.ReplaceAll(script, "observation.jsonl", dir+"/observation.jsonl")
 	out := shell(t, "../..", script)
 	if !strings.Contains(out, `"class":"budget","reason":"spending_cap"`) || !strings.Contains(out, `"classified_by":"wasm:acme-billing@sha256:`) {

@@ -149,6 +149,24 @@ func newProxy(client *sdk.Client, callers func(*http.Request) (httpguard.Caller,
 	return httpguard.NewProxy(o)
 }
 
+// listenAt takes a TCP address, or "unix:" and a path. A socket file that nobody
+// listens at any more is left over from a process that was killed, and replaced.
+func listenAt(addr string) (net.Listener, error) {
+	path, ok := strings.CutPrefix(addr, "unix:")
+	if !ok {
+		return net.Listen("tcp", addr)
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close() // it answered, which is all we asked
+		return nil, syscall.EADDRINUSE
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	return net.Listen("unix", path)
+}
+
 // listenBoth takes both addresses, or none.
 func listenBoth(l sdk.Listen) ([2]net.Listener, error) {
 	var out [2]net.Listener
@@ -159,7 +177,7 @@ func listenBoth(l sdk.Listen) ([2]net.Listener, error) {
 		if a.addr == "" {
 			a.addr = a.fallback
 		}
-		ln, err := net.Listen("tcp", a.addr)
+		ln, err := listenAt(a.addr)
 		if err != nil {
 			if i == 1 {
 				out[0].Close()
