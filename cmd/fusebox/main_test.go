@@ -49,6 +49,21 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("%s holds %q", args[0], text)
 				}
 			},
+			// idof NAME DIR KIND TEXT [last]: $NAME is the id of the first, or last,
+			// receipt of that kind whose line holds the text.
+			"idof": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(ts.Exec("fusebox", "receipts", "list", args[1], "--kind", args[2], "-n", "1000"))
+				id := ""
+				for line := range strings.Lines(ts.ReadFile("stdout")) {
+					if strings.Contains(strings.Join(strings.Fields(line), " "), args[3]) && (id == "" || len(args) > 4) {
+						id = strings.Fields(line)[len(strings.Fields(line))-1]
+					}
+				}
+				if id == "" {
+					ts.Fatalf("no %s receipt has %q", args[2], args[3])
+				}
+				ts.Setenv(args[0], id)
+			},
 			// status N COMMAND...: the command ends with this exit status.
 			"status": func(ts *testscript.TestScript, neg bool, args []string) {
 				err := ts.Exec(args[1], args[2:]...)

@@ -15,10 +15,12 @@ import (
 )
 
 func receiptsCommand() *cobra.Command {
-	return group("receipts", "Check and read the evidence", `Every decision leaves a receipt in an append-only log: a Merkle tree whose head
-is signed. These commands read such logs; none of them changes anything, and
-all of them may run beside a live server.`,
-		receiptsVerifyCommand(), receiptsListCommand(), receiptsShowCommand(), receiptsTailCommand())
+	return group("receipts", "Check, read, explain and keep the evidence", `Every decision leaves a receipt in an append-only log: a Merkle tree whose head
+is signed. These commands read such logs and may run beside a live server; erase,
+prune and keys --rotate write, and want the directory for themselves.`,
+		receiptsVerifyCommand(), receiptsListCommand(), receiptsShowCommand(), receiptsTailCommand(),
+		receiptsExplainCommand(), receiptsWhyCommand(), receiptsProveCommand(), receiptsCheckProofCommand(), receiptsExportCommand(),
+		receiptsKeysCommand(), receiptsPruneCommand(), receiptsEraseCommand())
 }
 
 // receiptsRoot is the folder of logs that a command reads: its argument, or the

@@ -247,9 +247,11 @@ func (d *replayDoc) judge(allow bool) error {
 	switch {
 	case d.Decisions == 0:
 		return withStatus(exitUnproven, errors.New("no recorded question could be put; receipts.replay_inputs = false keeps none"))
-	case d.Self && (!d.Identical || missing > 0):
-		return withStatus(exitFailed, fmt.Errorf("the same policy does not decide the same: %d of %d decisions differ, %s could not be replayed",
-			d.Decisions-d.Buckets[replay.Unchanged], d.Decisions, plural(int(missing), "receipt", "receipts")))
+	case d.Self && !d.Identical:
+		return withStatus(exitFailed, fmt.Errorf("the same policy does not decide the same: %d of %d decisions differ",
+			d.Decisions-d.Buckets[replay.Unchanged], d.Decisions))
+	case d.Self && missing > 0:
+		return withStatus(exitFailed, fmt.Errorf("%s could not be replayed, for the causes above", plural(int(missing), "receipt", "receipts")))
 	case d.Looser > 0 && !allow:
 		return withStatus(exitLooser, fmt.Errorf("authority would have allowed more in %s; --allow-looser accepts it", plural(int(d.Looser), "decision", "decisions")))
 	}
