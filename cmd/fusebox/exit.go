@@ -22,8 +22,9 @@ const (
 
 const exitHelp = `Exit status: 0 success; 1 the check failed; 2 the command line or an input
 cannot be read; 3 not everything could be proven; 4 the configuration, the
-policy or the data directory cannot be used; 5 an address or the data directory
-is in use by another process.`
+policy or the data directory cannot be used, or a new policy grants more and
+nobody said that it may; 5 an address or the data directory is in use by another
+process.`
 
 // errSilent ends a command whose output has said everything already.
 var errSilent = errors.New("")
