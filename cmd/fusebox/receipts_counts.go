@@ -94,7 +94,7 @@ func (x *explainer) flipTransition() {
 	case "slow_ratio":
 		say(&x.Flip, "Faster answers: too large a share took longer than slow_over.")
 	case "unknown_outcomes":
-		say(&x.Flip, "A known outcome: one more limit of UNKNOWN outcomes, or a reconciliation before it.")
+		say(&x.Flip, "A known outcome, or a limit that is higher by one.")
 	case "hard_signal":
 		say(&x.Flip, "Only the outcome itself: its rule opens at once, whatever was counted.")
 	case "retry_after":

@@ -120,7 +120,10 @@ func priorState(r *receipts.Receipt) string {
 	if r.Kind == receipts.KindTransition {
 		return optional(r.PrevState != receipts.NoState, r.PrevState)
 	}
-	return optional(r.State != receipts.NoState, r.State)
+	if r.State == receipts.NoState {
+		return "none that refused"
+	}
+	return r.State.String()
 }
 
 func optional(have bool, v fmt.Stringer) string {
