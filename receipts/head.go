@@ -53,10 +53,13 @@ func (w *writer) sign(c *Checkpoint) error {
 	if w.headBytes > maxHeads {
 		w.l.report(w.thinHeads())
 	}
-	n, err := w.heads.Write(append(c.Note[:len(c.Note):len(c.Note)], '\n'))
-	w.headBytes += int64(n)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", w.heads.Name(), err)
+	if c.Size > w.headSize { // the owed head of a rotation may be signed twice
+		n, err := w.heads.Write(append(c.Note[:len(c.Note):len(c.Note)], '\n'))
+		w.headBytes += int64(n)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", w.heads.Name(), err)
+		}
+		w.headSize = c.Size
 	}
 	path := filepath.Join(w.l.dir, fileCheckpoint)
 	if err := writeFile(path, c.Note, 0o644, false); err != nil {

@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -90,7 +91,7 @@ func (j *judge) evidence(trusted []Checkpoint) error {
 			j.trusted = append(j.trusted, t)
 		}
 	}
-	bySize := func(a, b Checkpoint) int { return int(a.Size - b.Size) }
+	bySize := func(a, b Checkpoint) int { return cmp.Compare(a.Size, b.Size) }
 	slices.SortStableFunc(j.heads, bySize)
 	slices.SortStableFunc(j.trusted, bySize)
 	for _, list := range [][]Checkpoint{j.heads, j.trusted} {
@@ -115,6 +116,11 @@ func (j *judge) readHeads() {
 	list, rest, err := splitCheckpoints(b)
 	if err != nil || len(rest) > 0 && !isTorn(rest, j.out.Origin, list) {
 		j.signature.fail("edited", "checkpoints.log is damaged after its note %d", len(list))
+	}
+	for i := 1; i < len(list); i++ {
+		if list[i].Size <= list[i-1].Size {
+			j.signature.fail("edited", "checkpoints.log repeats or reorders heads at its note %d", i)
+		}
 	}
 	j.heads = list
 	b, err = os.ReadFile(filepath.Join(j.dir, fileCheckpoint))

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 )
@@ -116,20 +117,37 @@ func (m *machine) answeredAnywhere(k uint64) bool {
 	return false
 }
 
-// steps compares the transitions of each scope by the version that orders them.
+// steps compares the transitions of each circuit, by the version that orders
+// them.
 func (l *machineLog) steps(j *judge) (n int) {
 	for _, list := range l.transitions {
 		n += len(list)
-		slices.SortStableFunc(list, func(a, b step) int { return int(a.version - b.version) })
+		slices.SortStableFunc(list, func(a, b step) int { return cmp.Compare(a.version, b.version) })
 		for i := 1; i < len(list); i++ {
 			a, b := list[i-1], list[i]
 			switch {
-			case b.version == a.version && (b.prev != a.prev || b.state != a.state):
+			case b.version == a.version && !a.agrees(b):
 				j.states.fail("contradiction", "receipts %d and %d say different things about version %d of one circuit", a.index, b.index, a.version)
-			case b.version == a.version+1 && b.prev != a.state:
+			case b.version == a.version+1 && !follows(a, b):
 				j.states.fail("contradiction", "receipt %d leaves %s, but receipt %d before it led to %s", b.index, b.prev, a.index, a.state)
 			}
 		}
 	}
 	return n
+}
+
+// agrees reports whether two steps of one version can both be true: they are
+// the same, or one corrects the other by what the store said.
+func (a step) agrees(b step) bool {
+	return a.prev == b.prev && a.state == b.state || follows(a, b) || follows(b, a)
+}
+
+// follows reports whether b can come after a. An override shows its own state
+// over the one that goes on under it, so nothing follows from that.
+func follows(a, b step) bool {
+	return a.state == b.prev || !plainState(a.state) || !plainState(b.prev) || !plainState(b.state)
+}
+
+func plainState(s State) bool {
+	return s == StateClosed || s == StateOpen || s == StateHalfOpen || s == StateRamp
 }

@@ -202,6 +202,7 @@ func (w *writer) openHeads() (Checkpoint, error) {
 	}
 	b, err = os.ReadFile(filepath.Join(w.l.dir, fileCheckpoint))
 	if errors.Is(err, fs.ErrNotExist) {
+		w.headSize = head.Size
 		return head, nil
 	}
 	if err != nil {
@@ -217,6 +218,7 @@ func (w *writer) openHeads() (Checkpoint, error) {
 			return head, err
 		}
 	}
+	w.headSize = head.Size
 	return head, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,5 +130,27 @@ func TestSchema(t *testing.T) {
 	doc, _ := jsonschema.UnmarshalJSON(strings.NewReader(`{"v":1,"kind":"prompt"}`))
 	if s.Validate(doc) == nil {
 		t.Error("the schema accepts anything")
+	}
+}
+
+// TestSchemaEnums: the schema names the values of every enum, in their order.
+func TestSchemaEnums(t *testing.T) {
+	var schema struct {
+		Properties map[string]struct {
+			Enum []string `json:"enum"`
+		}
+	}
+	// const and nested properties have other shapes; only enums are looked at.
+	if err := json.Unmarshal(Schema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	for field, names := range map[string][]string{
+		"kind": kindNames[1:], "state": stateNames[1:], "prev_state": stateNames[1:], "window_kind": windowNames[1:],
+		"fallback_result": fallbackResultNames[1:], "fail_mode": failModeNames[1:], "diff": diffNames[1:], "finding": findingNames[1:],
+		"class": deliveryNames,
+	} {
+		if got := schema.Properties[field].Enum; !slices.Equal(got, names) {
+			t.Errorf("%s: the schema has %v, the encoder %v", field, got, names)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -220,11 +221,11 @@ func (x *store) at(index int64) (found span, ok bool) {
 		return span{}, false
 	}
 	if index < x.sealedLocked() {
-		i, _ := slices.BinarySearchFunc(x.segs, index, func(s *segment, n int64) int { return int(s.end() - 1 - n) })
+		i, _ := slices.BinarySearchFunc(x.segs, index, func(s *segment, n int64) int { return cmp.Compare(s.end()-1, n) })
 		s := x.segs[i]
 		return x.blockSpan(s, int(index-s.first())/blockSize), true
 	}
-	i, exact := slices.BinarySearchFunc(x.marks, index, func(m mark, n int64) int { return int(m.first - n) })
+	i, exact := slices.BinarySearchFunc(x.marks, index, func(m mark, n int64) int { return cmp.Compare(m.first, n) })
 	if !exact {
 		i--
 	}

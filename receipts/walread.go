@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ func listWAL(dir string) ([]walFile, error) {
 			list = append(list, walFile{path: filepath.Join(dir, dirWAL, n.Name()), first: first, until: -1})
 		}
 	}
-	slices.SortFunc(list, func(a, b walFile) int { return int(a.first - b.first) })
+	slices.SortFunc(list, func(a, b walFile) int { return cmp.Compare(a.first, b.first) })
 	for i := range list[:max(len(list)-1, 0)] {
 		list[i].until = list[i+1].first
 	}

@@ -35,6 +35,7 @@ type writer struct {
 	owed      *owedHead      // what the old key must sign before any other head
 	handOver  map[int64]bool // sizes of heads that the last key of an epoch signed
 	headBytes int64          // of checkpoints.log
+	headSize  int64          // of the last head in it
 	heads     *os.File       // checkpoints.log
 	last      Checkpoint     // the newest head
 	lastAt    time.Time
