@@ -121,3 +121,53 @@ func TestWhy(t *testing.T) {
 		t.Errorf("the same decision: %+v", d)
 	}
 }
+
+// R-RCP-4: two runs are told apart at their first decision that differs.
+func TestWhyRuns(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "receipts")
+	l, _, _, err := receipts.OpenSlot(t.Context(), root, receipts.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(run, operation string, d taxonomy.Decision, policy taxonomy.PolicyVersion) {
+		t.Helper()
+		r := &receipts.Receipt{Kind: receipts.KindAdmission, RunID: run, Operation: operation, Decision: receipts.Some(d), PolicyVersion: policy, Reason: "x"}
+		if _, err := l.Submit(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, run := range []string{"a", "b", "c", "d"} {
+		put(run, "search", taxonomy.DecideAllow, "p@sha256:1")
+	}
+	put("a", "mail", taxonomy.DecideAllow, "p@sha256:1")
+	put("b", "mail", taxonomy.DecideReject, "p@sha256:2")
+	put("c", "bank", taxonomy.DecideAllow, "p@sha256:1")
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		x, y, says string
+		equal      int
+		explains   string
+	}{
+		{"a", "b", "part at step 2: mail, allow against mail, reject", 1, "policy"},
+		{"a", "c", "part at step 2: mail, allow against bank, allow", 1, ""},
+		{"a", "d", "alike in 1 decision; then only a went on", 1, ""},
+		{"d", "d", "alike in all of 1 decision", 1, ""},
+	} {
+		status, out, errs := fusebox(t, "", "receipts", "why", "--runs", c.x, c.y, root, "--json")
+		var d runsDoc
+		if err := json.Unmarshal([]byte(out), &d); status != exitOK || err != nil {
+			t.Fatalf("%s, %s: status %d, %v: %s", c.x, c.y, status, err, errs)
+		}
+		if !strings.Contains(d.Says, c.says) || d.Equal != c.equal || d.Why != nil && d.Why.Explains != c.explains || (d.Why == nil) != !strings.Contains(d.Says, "part") {
+			t.Errorf("%s, %s: %+v", c.x, c.y, d)
+		}
+	}
+	if status, _, errs := fusebox(t, "", "receipts", "why", "--runs", "a", "nobody", root); status != exitFailed || strings.Count(errs, "\n") != 1 {
+		t.Errorf("no such run: status %d, %q", status, errs)
+	}
+	if _, out, _ := fusebox(t, "", "receipts", "why", "--runs", "a", "b", root); !strings.Contains(out, "The policy explains it: p@sha256:1, then p@sha256:2") {
+		t.Errorf("%s", out)
+	}
+}

@@ -19,16 +19,22 @@ func receiptsWhyCommand() *cobra.Command {
 		Long: `Why compares what two receipts record: policy, configuration, module, outcome and
 class, counts, the circuit's prior state, scope, override, operation. Where one
 of these alone explains that the decisions differ it says so; where the receipts
-do not tell, it says that too.
+do not tell, it says that too. With --runs the ids are those of two runs: it walks
+them side by side to the first decision that differs, and compares that one.
 
-Exit status: 0 compared; 1 there is no such receipt; 2 DIR is no receipts log.`,
+Exit status: 0 compared; 1 there is no such receipt or run; 2 DIR is no receipts log.`,
 		Example: `  fusebox receipts why ID1 ID2
-  fusebox receipts why ID1 ID2 DIR/receipts --json`,
+  fusebox receipts why ID1 ID2 DIR/receipts --json
+  fusebox receipts why --runs RUN1 RUN2`,
 		Args: cobra.RangeArgs(2, 3),
 	}
 	addData(cmd)
+	runs := cmd.Flags().Bool("runs", false, "compare two runs, up to the first decision that differs")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *runs {
+			return whyRuns(cmd, args, *asJSON)
+		}
 		a, _, err := findReceipt(cmd, args[0], args[2:])
 		if err != nil {
 			return err
@@ -41,15 +47,7 @@ Exit status: 0 compared; 1 there is no such receipt; 2 DIR is no receipts log.`,
 		if *asJSON {
 			return writeJSON(cmd.OutOrStdout(), d)
 		}
-		rows := [][]string{{"decision", d.Decisions[0], d.Decisions[1]}}
-		for _, x := range d.Differ {
-			rows = append(rows, []string{x.Dimension, dash(x.A), dash(x.B)})
-		}
-		if err := writeTable(cmd.OutOrStdout(), []string{"", "first", "second"}, rows); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", printable(d.Says))
-		return err
+		return d.write(cmd.OutOrStdout())
 	}
 	return cmd
 }
