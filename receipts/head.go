@@ -50,13 +50,12 @@ func (w *writer) sign(c *Checkpoint) error {
 	if err := c.sign(w.signer); err != nil {
 		return err
 	}
-	if w.headBytes > maxHeads {
+	if w.headEnd > w.thinAt {
+		w.thinAt = 2 * w.headEnd // whatever comes of it, not at every head
 		w.l.report(w.thinHeads())
 	}
 	if c.Size > w.headSize { // the owed head of a rotation may be signed twice
-		n, err := w.heads.Write(append(c.Note[:len(c.Note):len(c.Note)], '\n'))
-		w.headBytes += int64(n)
-		if err != nil {
+		if err := w.appendHead(c.Note); err != nil {
 			return fmt.Errorf("write %s: %w", w.heads.Name(), err)
 		}
 		w.headSize = c.Size
@@ -65,6 +64,24 @@ func (w *writer) sign(c *Checkpoint) error {
 	if err := writeFile(path, c.Note, 0o644, false); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
+	return nil
+}
+
+// appendHead writes a note to checkpoints.log. What a write on a full disk left
+// of one is cut off before the next.
+func (w *writer) appendHead(text []byte) error {
+	if w.headTorn {
+		if err := w.heads.Truncate(w.headEnd); err != nil {
+			return err
+		}
+		w.headTorn = false
+	}
+	n, err := w.heads.Write(append(text[:len(text):len(text)], '\n'))
+	if err != nil {
+		w.headTorn = n > 0
+		return err
+	}
+	w.headEnd += int64(n)
 	return nil
 }
 
@@ -105,10 +122,7 @@ func (w *writer) thinHeads() error {
 		return fmt.Errorf("thin out heads: %w", err)
 	}
 	w.heads.Close()
-	w.heads, w.headBytes = f, int64(len(out))
-	if w.headBytes > maxHeads/2 {
-		w.headBytes = maxHeads / 2 // not at every head, when there is little to thin out
-	}
+	w.heads, w.headEnd, w.thinAt = f, int64(len(out)), max(maxHeads, 2*int64(len(out)))
 	return nil
 }
 

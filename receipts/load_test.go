@@ -341,3 +341,26 @@ func TestCallerGivesUp(t *testing.T) {
 	}
 	wantExit(t, verify(t, p, VerifyOptions{}), ExitPass)
 }
+
+// TestTornHead: a head that a full disk cut is gone before the next is written.
+func TestTornHead(t *testing.T) {
+	ctx := context.Background()
+	p := newPlace(t)
+	l := p.open(t)
+	submit(t, l, 3)
+	err := l.do(ctx, func(w *writer) error {
+		if _, err := w.heads.Write([]byte("example.com/test/0\n4\nabc")); err != nil {
+			return err
+		}
+		w.headTorn = true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	wantExit(t, verify(t, p, VerifyOptions{Trusted: []string{p.trusted}}), ExitPass)
+	if heads, err := ReadCheckpoints(filepath.Join(p.dir, fileCheckpoints)); err != nil || len(heads) != 2 {
+		t.Errorf("%d heads, %v", len(heads), err)
+	}
+}

@@ -1,7 +1,6 @@
 package receipts
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -190,7 +189,7 @@ func (w *writer) openHeads() (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("%w: checkpoints.log after its note %d: %w", ErrDamaged, len(list), err)
 	}
-	w.headBytes = int64(len(b) - len(rest))
+	w.headEnd, w.thinAt = int64(len(b)-len(rest)), maxHeads
 	if len(rest) > 0 {
 		if err := f.Truncate(int64(len(b) - len(rest))); err != nil {
 			return Checkpoint{}, err
@@ -214,7 +213,7 @@ func (w *writer) openHeads() (Checkpoint, error) {
 	}
 	if c.Size > head.Size {
 		head = c
-		if _, err := f.Write(append(bytes.Clone(c.Note), '\n')); err != nil {
+		if err := w.appendHead(c.Note); err != nil {
 			return head, err
 		}
 	}

@@ -29,18 +29,20 @@ type writer struct {
 	wait   []*Pending // released by the next sync
 	idle   []control  // requests that wait for the drain
 
-	signer    note.Signer
-	epoch     int64          // of the key
-	keyAt     time.Time      // when it was made
-	owed      *owedHead      // what the old key must sign before any other head
-	handOver  map[int64]bool // sizes of heads that the last key of an epoch signed
-	headBytes int64          // of checkpoints.log
-	headSize  int64          // of the last head in it
-	heads     *os.File       // checkpoints.log
-	last      Checkpoint     // the newest head
-	lastAt    time.Time
-	crash     func(step string) error // tests stop it between two steps
-	bad       error                   // the file is not to be used any more
+	signer   note.Signer
+	epoch    int64          // of the key
+	keyAt    time.Time      // when it was made
+	owed     *owedHead      // what the old key must sign before any other head
+	handOver map[int64]bool // sizes of heads that the last key of an epoch signed
+	headEnd  int64          // length of checkpoints.log
+	thinAt   int64          // the length at which it is thinned out
+	headTorn bool           // it ends in the middle of a note
+	headSize int64          // of the last head in it
+	heads    *os.File       // checkpoints.log
+	last     Checkpoint     // the newest head
+	lastAt   time.Time
+	crash    func(step string) error // tests stop it between two steps
+	bad      error                   // the file is not to be used any more
 
 	flushAt, syncAt, headAt, retryAt, rollAt time.Time // zero: nothing is due
 	remembered                               time.Time // when TrustedFile was last written
