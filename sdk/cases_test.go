@@ -130,7 +130,6 @@ func casePolicy(t testing.TB) string {
 	text := read(t, file)
 	for _, r := range [][2]string{
 		{"ramp = { steps = [0.1, 0.5], every = \"10s\", min_successes = 3 }", "ramp = { steps = [] }"},
-		{"cooldown = { base = \"15s\"", "cooldown = { base = \"5s\""}, // of quota: shorter than the wait that a case is told
 		{"jitter = 0.2", "jitter = 0.0"},
 		{"successes = 3", "successes = 1"},
 		{"successes = 2, gap", "successes = 1, gap"},
