@@ -154,6 +154,9 @@ func meet(t *testing.T, m *Module, c hostile.Case) {
 	if a.Info.Code != b.Info.Code || a.Info.Fuel != b.Info.Fuel || string(a.Raw) != string(b.Raw) {
 		t.Errorf("the second call differs: %q %d %q, then %q %d %q (%v)", a.Info.Code, a.Info.Fuel, a.Raw, b.Info.Code, b.Info.Fuel, b.Raw, err2)
 	}
+	if len(a.Info.Lines) != len(b.Info.Lines) || a.Info.Dropped != b.Info.Dropped || a.Info.Stderr != b.Info.Stderr {
+		t.Errorf("the second call's log is another: %d lines, %d dropped, then %d and %d", len(a.Info.Lines), a.Info.Dropped, len(b.Info.Lines), b.Info.Dropped)
+	}
 	healthy(t, m, c)
 	if c.Refused != "" {
 		obs, builtin := unknownWrite(c)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/taxonomy"
 	"github.com/fusebox-dev/fusebox/wasm/hostile"
 )
 
@@ -290,5 +291,47 @@ func TestRestoreAfterFailedRefill(t *testing.T) {
 	m.pool <- nil
 	if _, ok, err := m.Classify(t.Context(), billing(), forbidden); !ok || err != nil {
 		t.Errorf("%v %v", ok, err)
+	}
+}
+
+// TestWarmUpTrap: what a trap during the warm-up left behind is not in the state
+// that calls start from.
+func TestWarmUpTrap(t *testing.T) {
+	c, _ := hostile.Named("warm_up_trap")
+	m := load(t, c.Wasm, hostileConfig(c))
+	a, err := askCase(t, m, c)
+	if err != nil || a.Verdict.Class != taxonomy.Budget || m.gen.warm {
+		t.Errorf("class %s, %v, warm %v", a.Verdict.Class, err, m.gen.warm)
+	}
+}
+
+// TestHostWorkIsCharged: what a host function does for a module costs fuel in
+// proportion, beside its flat price.
+func TestHostWorkIsCharged(t *testing.T) {
+	c, _ := hostile.Named("log_huge") // four lines of 128 KiB
+	m := load(t, c.Wasm, hostileConfig(c))
+	a, err := askCase(t, m, c)
+	if want := int64(4*1000 + 4*131072/8); err != nil || a.Info.Fuel < want {
+		t.Errorf("fuel %d, at least %d wanted (%v)", a.Info.Fuel, want, err)
+	}
+	if len(a.Info.Lines) != 0 || a.Info.Dropped != 4 {
+		t.Errorf("%d lines, %d dropped", len(a.Info.Lines), a.Info.Dropped)
+	}
+}
+
+// TestHints: a refusal says what to do about it.
+func TestHints(t *testing.T) {
+	for name, want := range map[string]string{
+		"import_clock_random":  `profile = "go"`,
+		"import_log_ungranted": "log = true",
+		"import_unknown":       "is not offered",
+		"missing_marker":       "every module exports it",
+		"marker_from_future":   "ABI 2, this host 1",
+		"mem_min_over":         "at most 256 allowed",
+	} {
+		c, _ := hostile.Named(name)
+		if _, err := Load(t.Context(), c.Wasm, hostileConfig(c)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", name, err, want)
+		}
 	}
 }

@@ -146,6 +146,7 @@ var wat = []Case{
 	{Name: "state_leak_float"},
 	{Name: "reads_earlier_input"},
 	{Name: "nan_bits"},
+	{Name: "warm_up_trap"},
 	// Answers.
 	{Name: "not_json", Call: "bad_json", Keeps: true},
 	{Name: "truncated_json", Call: "bad_json", Keeps: true},
