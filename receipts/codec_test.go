@@ -79,7 +79,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("encoding it again:\n%s\n%s", again, b)
 		}
 		var g look
-		if err := glance(&g, b); err != nil || g.id != r.ID || g.seq != r.Seq || g.kind != r.Kind || g.timeUS != r.TimeUS || string(g.scope) != r.Scope {
+		if err := glance(&g, b); err != nil || string(g.idText) != r.ID.String() || g.idMS != r.ID.Millis() || g.seq != r.Seq || g.kind != r.Kind || g.timeUS != r.TimeUS || string(g.scope) != r.Scope {
 			t.Errorf("glance: %+v, %v", g, err)
 		}
 	}

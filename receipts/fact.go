@@ -43,11 +43,14 @@ func (fr *factReader) read(f *fact, receipt []byte) {
 	if f.err = glance(&g, receipt); f.err == nil && fr.deep {
 		f.newer, f.err = deep(receipt)
 	}
-	f.seq, f.mono, f.time, f.kind, f.ms = g.seq, g.monoUS, g.timeUS, g.kind, g.id.Millis()
+	f.seq, f.mono, f.time, f.kind, f.ms = g.seq, g.monoUS, g.timeUS, g.kind, g.idMS
 	f.foreign = string(g.log) != fr.origin
 	switch g.kind {
 	case KindIntent:
-		f.who = maphash.Bytes(fr.seed, g.id[:])
+		id, err := parseID(g.idText)
+		if f.who = maphash.Bytes(fr.seed, id[:]); f.err == nil {
+			f.err = err
+		}
 	case KindIntentVoid, KindOutcome:
 		f.who, f.needs = maphash.Bytes(fr.seed, g.parent[:]), needsIntent(&g)
 	case KindTransition:

@@ -24,7 +24,7 @@ func FuzzDecode(f *testing.F) {
 		if loose != nil {
 			t.Fatalf("the quick reader refuses what the strict one accepts: %v\n%s", loose, b)
 		}
-		if g.id != r.ID || g.seq != r.Seq || g.kind != r.Kind || g.timeUS != r.TimeUS || g.monoUS != r.MonoUS || g.parent != r.Parent {
+		if string(g.idText) != r.ID.String() || g.idMS != r.ID.Millis() || g.seq != r.Seq || g.kind != r.Kind || g.timeUS != r.TimeUS || g.monoUS != r.MonoUS || g.parent != r.Parent {
 			t.Fatalf("the readers disagree: %+v\n%s", g, b)
 		}
 		again := r.AppendJSON(nil)

@@ -107,6 +107,21 @@ func parseID(t []byte) (ID, error) {
 	return id, nil
 }
 
+// idMillis reads only the time out of an id's text.
+func idMillis(t []byte) (ms int64, err error) {
+	if len(t) != 36 || t[8] != '-' {
+		return 0, errID
+	}
+	for _, c := range [...]byte{t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[9], t[10], t[11], t[12]} {
+		v := hexValue[c]
+		if v > 0xf {
+			return 0, errID
+		}
+		ms = ms<<4 | int64(v)
+	}
+	return ms, nil
+}
+
 // hexValue is the value of a hexadecimal digit, 0xff of anything else.
 var hexValue = func() (t [256]byte) {
 	for i := range t {

@@ -328,7 +328,7 @@ func (w *writer) take(t *tail, note *BootNote, file, index, off int64, receipt [
 	if g.boot != nil {
 		note.Epoch = g.boot.Epoch + 1
 	}
-	w.l.store.add(file, index, off, g.id.Millis(), g.timeUS)
+	w.l.store.add(file, index, off, g.idMS, g.timeUS)
 	var h [32]byte
 	h, w.leaf = leafHash(w.leaf, receipt)
 	w.tree.add(h)

@@ -99,7 +99,7 @@ func loadStoreOnce(dir string) (*store, error) {
 			if err := glance(&g, receipt); err != nil {
 				return fmt.Errorf("receipt %d: %w", index, err)
 			}
-			x.add(f.first, index, off, g.id.Millis(), g.timeUS)
+			x.add(f.first, index, off, g.idMS, g.timeUS)
 			return nil
 		})
 		if err != nil {

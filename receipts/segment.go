@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -22,8 +23,9 @@ import (
 // compressed by itself.
 //
 //	"fbxseg1\n"
-//	blocks    zstd of records: uvarint length, bytes; or uvarint 0, leaf hash,
-//	          where retention took the receipt's bytes away
+//	blocks    zstd of records: uvarint length, zero, bytes; or uvarint 0, leaf
+//	          hash, where retention took the receipt's bytes away. The zero is the
+//	          prefix of a leaf (RFC 6962), so that a record is hashed where it lies
 //	entries   one per block: blockEntry bytes
 //	filters   one per block: filterSize bytes
 //	about     JSON: segmentAbout
@@ -250,7 +252,19 @@ func (s *segment) readBlock(f io.ReaderAt, i int, in, out []byte) (_, records []
 // A record of a block: the receipt's bytes, or only its leaf hash.
 type record struct {
 	body []byte
+	pre  []byte    // zero and body, as they are hashed; nil outside of blocks
 	leaf tlog.Hash // set where body is nil
+}
+
+// hash is the leaf hash of the record. buf saves an allocation.
+func (r *record) hash(buf []byte) (tlog.Hash, []byte) {
+	switch {
+	case r.body == nil:
+		return r.leaf, buf
+	case r.pre != nil:
+		return sha256.Sum256(r.pre), buf
+	}
+	return leafHash(buf, r.body)
 }
 
 // nextRecord splits the first record off a block.
@@ -266,15 +280,16 @@ func nextRecord(b []byte) (r record, rest []byte, err error) {
 		}
 		return record{leaf: tlog.Hash(b[:tlog.HashSize])}, b[tlog.HashSize:], nil
 	}
-	if uint64(len(b)) < n {
+	if uint64(len(b)) < n+1 || b[0] != 0 {
 		return r, nil, damaged("a record is cut")
 	}
-	return record{body: b[:n:n]}, b[n:], nil
+	return record{body: b[1 : n+1 : n+1], pre: b[: n+1 : n+1]}, b[n+1:], nil
 }
 
 func appendRecord(b []byte, r record) []byte {
 	if r.body == nil {
 		return append(append(b, 0), r.leaf[:]...)
 	}
-	return append(binary.AppendUvarint(b, uint64(len(r.body))), r.body...)
+	b = append(binary.AppendUvarint(b, uint64(len(r.body))), 0)
+	return append(b, r.body...)
 }

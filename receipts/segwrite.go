@@ -67,7 +67,7 @@ func (w *segWriter) add(body []byte) error {
 		return err
 	}
 	m, a := &w.meta, &w.seg.about
-	m.minID, m.maxID = min(m.minID, g.id.Millis()), max(m.maxID, g.id.Millis())
+	m.minID, m.maxID = min(m.minID, g.idMS), max(m.maxID, g.idMS)
 	m.minUS, m.maxUS = min(m.minUS, g.timeUS), max(m.maxUS, g.timeUS)
 	a.LastSeq, a.LastKind = g.seq, g.kind.String()
 	if g.boot != nil {
@@ -170,10 +170,8 @@ func (s *segment) check(f *os.File, i int) error {
 		if r, records, err = nextRecord(records); err != nil {
 			return err
 		}
-		h := r.leaf
-		if r.body != nil {
-			h, buf = leafHash(buf, r.body)
-		}
+		var h tlog.Hash
+		h, buf = r.hash(buf)
 		tree.add(h)
 	}
 	if tree.n != blockSize || tree.root() != s.blocks[i].root {

@@ -139,7 +139,7 @@ func (x *store) rewritten(from int64, frames []byte) {
 		}
 		var g look
 		_ = glance(&g, receipt) // we wrote it
-		x.add(from, index, off, g.id.Millis(), g.timeUS)
+		x.add(from, index, off, g.idMS, g.timeUS)
 		rest = next
 	}
 }

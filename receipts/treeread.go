@@ -68,11 +68,7 @@ func (t *treeReader) leafAt(n int64) (tlog.Hash, error) {
 	}
 	var buf []byte
 	err := t.x.read(s, func(index int64, r record) error {
-		h := r.leaf
-		if r.body != nil {
-			h, buf = leafHash(buf, r.body)
-		}
-		t.leaves[index] = h
+		t.leaves[index], buf = r.hash(buf)
 		return nil
 	})
 	if err != nil {

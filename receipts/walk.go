@@ -208,7 +208,7 @@ func (j *judge) readBlock(f *os.File, s *segment, filters []byte, i int) *blockF
 			continue
 		}
 		j.facts.read(p, r.body)
-		p.leaf, b.leaf = leafHash(b.leaf, r.body)
+		p.leaf, b.leaf = r.hash(b.leaf)
 		sum.minID, sum.maxID = min(sum.minID, p.ms), max(sum.maxID, p.ms)
 		sum.minUS, sum.maxUS = min(sum.minUS, p.time), max(sum.maxUS, p.time)
 		if j.opt.Deep {
