@@ -53,20 +53,32 @@ func ParseCheckpoint(b []byte) (Checkpoint, error) {
 	if err != nil || n < 0 || strconv.FormatInt(n, 10) != lines[1] {
 		return c, fmt.Errorf("read checkpoint: %w: size %q", errCheckpoint, lines[1])
 	}
-	root, err := base64.StdEncoding.Strict().DecodeString(lines[2])
+	root, err := oneSpelling(lines[2])
 	if err != nil || len(root) != tlog.HashSize {
 		return c, fmt.Errorf("read checkpoint: %w: root %q", errCheckpoint, lines[2])
 	}
-	// Base 64 has unused bits at its end; a note has one spelling only.
 	for line := range strings.Lines(string(sigs)) {
 		line = strings.TrimSuffix(line, "\n")
 		at := strings.LastIndexByte(line, ' ')
-		if _, err := base64.StdEncoding.Strict().DecodeString(line[at+1:]); at < 0 || err != nil {
+		if _, err := oneSpelling(line[at+1:]); at < 0 || err != nil {
 			return c, fmt.Errorf("read checkpoint: %w: signature line %q", errCheckpoint, line)
 		}
 	}
 	c.Origin, c.Size, c.Root = lines[0], n, tlog.Hash(root)
 	return c, nil
+}
+
+var errSpelling = errors.New("not the one spelling of base 64")
+
+// oneSpelling decodes base 64 that is written as encoding it gives: decoders
+// pass over line breaks and unused bits, so that a changed byte could stay
+// unseen.
+func oneSpelling(s string) ([]byte, error) {
+	b, err := base64.StdEncoding.Strict().DecodeString(s)
+	if err == nil && base64.StdEncoding.EncodedLen(len(b)) != len(s) {
+		err = errSpelling
+	}
+	return b, err
 }
 
 // Verify checks that one of the keys signed the checkpoint, under its own

@@ -318,8 +318,8 @@ func (j *judge) firstKey() (note.Verifier, error) {
 	}
 	line, ok := strings.CutSuffix(string(b), "\n")
 	v, err := note.NewVerifier(line)
-	if err == nil && !ok {
-		err = errors.New("it does not end with a line break")
+	if err == nil && (!ok || strings.ContainsAny(line, "\r\n")) {
+		err = errors.New("it is not one line")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keys/%s: %w", keyName(1), err)

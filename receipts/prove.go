@@ -71,7 +71,7 @@ func parseProof(b []byte) (p Proof, err error) {
 	}
 	lines = lines[1:]
 	if len(lines) > 0 && strings.HasPrefix(lines[0], "extra ") {
-		p.Receipt, err = base64.StdEncoding.Strict().DecodeString(lines[0][len("extra "):])
+		p.Receipt, err = oneSpelling(lines[0][len("extra "):])
 		if err != nil {
 			return p, fmt.Errorf("extra line: %w", err)
 		}
@@ -86,7 +86,7 @@ func parseProof(b []byte) (p Proof, err error) {
 		return p, fmt.Errorf("index %q", index)
 	}
 	for _, line := range lines[1:] {
-		h, err := base64.StdEncoding.Strict().DecodeString(line)
+		h, err := oneSpelling(line)
 		if err != nil || len(h) != tlog.HashSize {
 			return p, fmt.Errorf("hash line %q", line)
 		}
