@@ -45,12 +45,14 @@ type Permit struct {
 	degraded  bool
 	flags     []string
 	repeats   int64
-	questions []Question      // asked since the last receipt
-	replays   bool            // a person allowed this request again although its outcome is UNKNOWN
-	repairs   bool            // an answer that fails its checks is asked for once more before it counts
-	uncounted bool            // its outcome feeds nothing
-	resumed   bool            // found by its intent; it holds no place among those that are out
-	renewAt   breaker.Instant // only Tick touches it once the permit is dispatched
+	questions []Question          // asked since the last receipt
+	circuits  []receipts.Circuit  // that refused
+	judged    taxonomy.Evaluation // of the authority rules
+	replays   bool                // a person allowed this request again although its outcome is UNKNOWN
+	repairs   bool                // an answer that fails its checks is asked for once more before it counts
+	uncounted bool                // its outcome feeds nothing
+	resumed   bool                // found by its intent; it holds no place among those that are out
+	renewAt   breaker.Instant     // only Tick touches it once the permit is dispatched
 	usage     atomic.Pointer[taxonomy.Estimate]
 }
 
@@ -197,6 +199,7 @@ func (p *Permit) authorize(ctx context.Context) (taxonomy.AuthorityAnswer, *Reje
 			}
 		}
 	}
+	p.judged = answer.Evaluation
 	switch answer.Decision {
 	case taxonomy.Allow:
 		return answer, nil
@@ -340,6 +343,9 @@ func pick(as []taxonomy.Approval) string {
 	return as[0].ID
 }
 
+// maxCircuits is how many refusing circuits a receipt names.
+const maxCircuits = 12
+
 // blocked asks policy what to do while circuits refuse. "proceed" is honoured
 // only for a read-only step that does not dispatch to what is blocked: a step of
 // the workflow itself, or one where nothing but its workflow or its semantic
@@ -350,6 +356,9 @@ func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
 	now := p.e.clock.Mono()
 	for i := range d.All {
 		c := &d.All[i]
+		if len(p.circuits) < maxCircuits {
+			p.circuits = append(p.circuits, receipts.Circuit{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope, State: stateOf(c.State), Version: int64(c.Version)})
+		}
 		in.Blocked = append(in.Blocked, taxonomy.BlockedCircuit{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope,
 			State: c.State.String(), Reason: c.Reason.String(), RetryInMS: max(c.RetryAt.Sub(now).Milliseconds(), 0)})
 		local = local && p.staysLocal(c)
@@ -413,6 +422,8 @@ func (p *Permit) refuse(rej *Rejection) error {
 	rej.Policy = p.policy.Version
 	rej.Index = -1
 	r := e.rejectionReceipt(p.policy, &p.op, rej)
+	r.Circuits = p.circuits
+	evaluated(r, p.judged)
 	p.remember(r)
 	rej.Receipt = e.note(r).String()
 	e.meter.Decision(rej.Layer, rej.Breaker, rej.Decision, rej.Reason)
