@@ -63,7 +63,7 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 	l.policy = &engine.Policy{
 		Version:     version,
 		Rules:       snapshot,
-		Table:       builtin.Default(),
+		Table:       builtin.Default().WithLoops(detector(&s.Loop)),
 		Breakers:    l.settings(),
 		Fallbacks:   contracts(s),
 		Tools:       l.tools(),
@@ -97,6 +97,18 @@ func (e *policyError) Error() string {
 }
 
 func (e *policyError) Unwrap() error { return e.err }
+
+// detector is the loop detector with the policy's thresholds. A success may be
+// repeated once more than a failure, because work often looks the same from
+// outside; and one tool may fail once more on other targets than on one, because
+// trying three addresses is no loop.
+func detector(l *policies.Loop) builtin.Detector {
+	d := builtin.Detector{Failures: l.SameCall, Successes: l.SameCall + 1, Errors: l.SameError + 1, Cycles: l.PingPong, Stale: l.Steps}
+	if l.Steps == 0 {
+		d.Stale = -1 // not watched
+	}
+	return d
+}
 
 // regoBreakers is what routing must know of the breakers to refuse a feed that
 // names none.
