@@ -3,6 +3,7 @@ package receipts
 import (
 	"encoding/json"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -70,5 +71,36 @@ func BenchmarkDecode(b *testing.B) {
 		if _, err := Decode(buf); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func BenchmarkSealInput(b *testing.B) {
+	in := OpenInputs(b.TempDir(), b.TempDir())
+	input := []byte(`{"operation":{"kind":"model","name":"chat.completions","provider":"acme","model":"model-x","region":"eu","tenant":"t_9c41"}}`)
+	id := NewID()
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		if _, _, err := in.Seal("t_9c41", id, input); err != nil {
+			b.Fatal(err)
+		}
+		if n++; n%1000 == 0 {
+			if err := in.Flush(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+func BenchmarkFingerprint(b *testing.B) {
+	f, err := NewFingerprinter(make([]byte, 32), 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	args := make([]byte, 1024)
+	at := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		f.Sum("t_9c41", "args", args, at)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,14 +32,18 @@ type Inputs struct {
 	now  func() time.Time
 
 	mu      sync.Mutex
-	tenants map[string]*tenantInputs
+	tenants map[string]*tenantInputs // by the tenant's own name
+	plain   []byte                   // scratch: salt and input
 }
 
 type tenantInputs struct {
+	name   string // in file names
 	secret []byte
+	date   int64 // days since 1970 of day
 	day    string
 	aead   cipher.AEAD // of the day
 	path   string      // current file
+	place  string      // what references to it begin with: <tenant>/<day>/<n>:
 	size   int64       // where buf begins in it
 	buf    []byte      // frames that are not in the file yet
 }
@@ -79,25 +84,23 @@ func (in *Inputs) Seal(tenant string, id ID, input []byte) (commit, ref string, 
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	name := tenantName(tenant)
-	t, err := in.tenant(name)
+	t, err := in.tenant(tenant)
 	if err == nil {
-		err = in.today(name, t)
+		err = in.today(t)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("seal input of receipt %s: %w", id, err)
 	}
-	plain := make([]byte, saltSize, saltSize+len(input))
-	rand.Read(plain)
-	plain = append(plain, input...)
-	ref = name + "/" + t.day + "/" + strings.TrimSuffix(filepath.Base(t.path), ".fbi") + ":" + strconv.FormatInt(t.size+int64(len(t.buf)), 10)
+	in.plain = append(slices.Grow(in.plain[:0], saltSize+len(input))[:saltSize], input...)
+	rand.Read(in.plain[:saltSize])
+	ref = t.place + strconv.FormatInt(t.size+int64(len(t.buf)), 10)
 	start := len(t.buf)
 	t.buf = append(t.buf, make([]byte, frameHead+nonceSize)...)
 	nonce := t.buf[start+frameHead:]
 	rand.Read(nonce)
-	t.buf = t.aead.Seal(t.buf, nonce, plain, id[:])
+	t.buf = t.aead.Seal(t.buf, nonce, in.plain, id[:])
 	sealFrame(t.buf[start:])
-	return commitment(plain), ref, nil
+	return commitment(in.plain), ref, nil
 }
 
 // commitment binds a receipt to salt and input.
@@ -107,10 +110,11 @@ func commitment(plain []byte) string {
 }
 
 // tenant returns the working set of a tenant, with a new key for a new one.
-func (in *Inputs) tenant(name string) (*tenantInputs, error) {
-	if t, ok := in.tenants[name]; ok {
+func (in *Inputs) tenant(tenant string) (*tenantInputs, error) {
+	if t, ok := in.tenants[tenant]; ok {
 		return t, nil
 	}
+	name := tenantName(tenant)
 	if len(in.tenants) >= maxIdle {
 		if err := in.flush(); err != nil {
 			return nil, err
@@ -124,8 +128,8 @@ func (in *Inputs) tenant(name string) (*tenantInputs, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tenantInputs{secret: secret}
-	in.tenants[name] = t
+	t := &tenantInputs{name: name, secret: secret}
+	in.tenants[tenant] = t
 	return t, nil
 }
 
@@ -170,11 +174,13 @@ func dayKey(secret []byte, day string) (cipher.AEAD, error) {
 
 // today gives the tenant a file of the day, a new one for each process, so that
 // two never write one file.
-func (in *Inputs) today(name string, t *tenantInputs) error {
-	day := in.now().UTC().Format(time.DateOnly)
-	if t.day == day && t.size+int64(len(t.buf)) < inputFile {
+func (in *Inputs) today(t *tenantInputs) error {
+	now := in.now()
+	date := now.Unix() / (24 * 3600)
+	if t.path != "" && t.date == date && t.size+int64(len(t.buf)) < inputFile {
 		return nil
 	}
+	day := now.UTC().Format(time.DateOnly)
 	if err := in.flushOne(t); err != nil {
 		return err
 	}
@@ -182,12 +188,13 @@ func (in *Inputs) today(name string, t *tenantInputs) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(in.dir, name, day)
+	dir := filepath.Join(in.dir, t.name, day)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
 	for n := 0; ; n++ {
-		path := filepath.Join(dir, fmt.Sprintf("%05d.fbi", n))
+		base := fmt.Sprintf("%05d", n)
+		path := filepath.Join(dir, base+".fbi")
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 		if errors.Is(err, fs.ErrExist) {
 			continue
@@ -195,7 +202,8 @@ func (in *Inputs) today(name string, t *tenantInputs) error {
 		if err != nil {
 			return err
 		}
-		t.day, t.aead, t.path, t.size = day, aead, path, 0
+		t.day, t.date, t.aead, t.path, t.size = day, date, aead, path, 0
+		t.place = t.name + "/" + day + "/" + base + ":"
 		return f.Close()
 	}
 }
@@ -323,7 +331,7 @@ func (in *Inputs) Erase(tenant string) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	name := tenantName(tenant)
-	delete(in.tenants, name)
+	delete(in.tenants, tenant)
 	// The key first: without it what is left of the files cannot be read.
 	err := overwrite(in.keyPath(name))
 	if rerr := os.Remove(in.keyPath(name)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) && err == nil {
