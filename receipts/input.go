@@ -115,11 +115,14 @@ func (in *Inputs) tenant(tenant string) (*tenantInputs, error) {
 		return t, nil
 	}
 	name := tenantName(tenant)
-	if len(in.tenants) >= maxIdle {
-		if err := in.flush(); err != nil {
+	for other, t := range in.tenants { // some tenant makes room
+		if len(in.tenants) < maxIdle {
+			break
+		}
+		if err := in.flushOne(t); err != nil {
 			return nil, err
 		}
-		clear(in.tenants)
+		delete(in.tenants, other)
 	}
 	secret, err := in.secret(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +195,11 @@ func (in *Inputs) today(t *tenantInputs) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	for n := 0; ; n++ {
+	have, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for n := len(have); ; n++ {
 		base := fmt.Sprintf("%05d", n)
 		path := filepath.Join(dir, base+".fbi")
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
