@@ -131,7 +131,8 @@ func isTorn(rest []byte, origin string, last []Checkpoint) bool {
 	if lines := bytes.SplitN(rest, []byte("\n"), 3); len(lines) == 3 {
 		digits = len(lines[1])
 	}
-	const root, signature = 44, 92 // 32 and 4+64 bytes in base 64
+	rest = bytes.TrimRight(rest, "\x00") // some file systems grow a file before its bytes arrive
+	const root, signature = 44, 92       // 32 and 4+64 bytes in base 64
 	const base64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 	at := 0
 	for _, part := range []struct {

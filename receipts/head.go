@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // checkpoint makes everything durable and signs a head over it. The order
@@ -44,8 +46,7 @@ func (w *writer) became(c Checkpoint) {
 	w.l.opt.OnCheckpoint(c)
 }
 
-// sign makes the note and puts it into both files, first the one that only
-// grows.
+// sign makes the note and puts it into checkpoints.log.
 func (w *writer) sign(c *Checkpoint) error {
 	if err := c.sign(w.signer); err != nil {
 		return err
@@ -59,10 +60,6 @@ func (w *writer) sign(c *Checkpoint) error {
 			return fmt.Errorf("write %s: %w", w.heads.Name(), err)
 		}
 		w.headSize = c.Size
-	}
-	path := filepath.Join(w.l.dir, fileCheckpoint)
-	if err := writeFile(path, c.Note, 0o644, false); err != nil {
-		return fmt.Errorf("write checkpoint: %w", err)
 	}
 	return nil
 }
@@ -126,20 +123,70 @@ func (w *writer) thinHeads() error {
 	return nil
 }
 
-// remember writes the head outside the folder, at most once in a
-// CheckpointWithin, and always at the end.
+// remember makes the newest head durable in the folder and writes it outside,
+// at most once in a CheckpointWithin, and always at the end.
 func (w *writer) remember(now bool) error {
 	o := &w.l.opt
-	if o.TrustedFile == "" || !w.stale {
+	if !w.stale {
 		return nil
 	}
 	if wait := o.CheckpointWithin - time.Since(w.remembered); wait > 0 && !now {
 		w.headAt = time.Now().Add(wait) // so that the last head of a burst gets there too
 		return nil
 	}
-	if err := writeFile(o.TrustedFile, w.last.Note, 0o644, true); err != nil {
-		return fmt.Errorf("remember checkpoint: %w", err)
+	if err := syncData(w.heads); err != nil {
+		return fmt.Errorf("write %s: %w", w.heads.Name(), err)
+	}
+	if err := writeFile(filepath.Join(w.l.dir, fileCheckpoint), w.last.Note, 0o644, true); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	if o.TrustedFile != "" {
+		if err := writeFile(o.TrustedFile, w.last.Note, 0o644, true); err != nil {
+			return fmt.Errorf("remember checkpoint: %w", err)
+		}
 	}
 	w.stale, w.remembered = false, time.Now()
 	return nil
+}
+
+// compareTrusted refuses a log that is not the one whose head was remembered
+// outside, before that memory is written over.
+func (w *writer) compareTrusted() error {
+	path := w.l.opt.TrustedFile
+	if path == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if !fileExists(path) {
+		return nil
+	}
+	list, err := ReadCheckpoints(path)
+	if err != nil {
+		return fmt.Errorf("%w; move it aside", err)
+	}
+	for _, t := range list {
+		switch root, err := w.rootAt(t.Size); {
+		case t.Origin != w.l.origin:
+			err = fmt.Errorf("it remembers log %s, this is %s", t.Origin, w.l.origin)
+			fallthrough
+		case err != nil:
+			return fmt.Errorf("%w: %s: %w; find out what became of the log, and move the file aside", ErrDamaged, path, err)
+		case root != t.Root:
+			return fmt.Errorf("%w: %s remembers other receipts than the first %d here; verify the log with it, and move both aside", ErrDamaged, path, t.Size)
+		}
+	}
+	return nil
+}
+
+// rootAt is the head of the first n receipts.
+func (w *writer) rootAt(n int64) (tlog.Hash, error) {
+	if n > w.tree.n {
+		return tlog.Hash{}, fmt.Errorf("it remembers %d receipts, the log has %d", n, w.tree.n)
+	}
+	if n == w.tree.n {
+		return w.tree.root(), nil
+	}
+	return tlog.TreeHash(n, newTreeReader(w.l.store))
 }

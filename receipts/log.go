@@ -326,6 +326,9 @@ func (l *Log) Checkpoint(ctx context.Context) (Checkpoint, error) {
 	var c Checkpoint
 	err := l.do(ctx, func(w *writer) error {
 		err := w.checkpoint()
+		if err == nil {
+			err = w.remember(true)
+		}
 		c = w.last
 		return err
 	})

@@ -144,6 +144,9 @@ func (w *writer) recover() error {
 	if err != nil {
 		return err
 	}
+	if err := w.compareTrusted(); err != nil {
+		return err
+	}
 	w.last, w.synced, note.Recovered = head, w.tree.n, w.tree.n
 	if err := w.takeKey(&tail, head); err != nil {
 		return err

@@ -145,7 +145,17 @@ func (r *Reader) Head() (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("read checkpoint: %w", err)
 	}
-	return ParseCheckpoint(b)
+	head, err := ParseCheckpoint(b)
+	if err != nil {
+		return head, err
+	}
+	// The log of heads may be a second ahead.
+	if b, err = os.ReadFile(filepath.Join(r.dir, fileCheckpoints)); err == nil {
+		if list, _, err := splitCheckpoints(b); err == nil && len(list) > 0 && list[len(list)-1].Size > head.Size {
+			head = list[len(list)-1]
+		}
+	}
+	return head, nil
 }
 
 // At returns the receipt at a position.

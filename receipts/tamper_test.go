@@ -3,6 +3,7 @@ package receipts
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -106,6 +107,61 @@ func TestCutBack(t *testing.T) {
 	}
 }
 
+// TestOpenComparesWithTrusted: a writer does not go on with a log that is not
+// the one it remembers, nor write over that memory.
+func TestOpenComparesWithTrusted(t *testing.T) {
+	ctx := context.Background()
+	p := newPlace(t)
+	l := p.open(t)
+	submit(t, l, 300)
+	if err := l.Seal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	middle, err := l.Checkpoint(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := takeSnapshot(t, p.dir)
+	submit(t, l, 300)
+	if err := l.Seal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	newer := takeSnapshot(t, p.dir)
+	remembered, err := os.ReadFile(p.trusted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string) {
+		t.Helper()
+		before, _ := os.ReadFile(p.trusted)
+		if _, err := Open(ctx, p.dir, p.options()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if after, _ := os.ReadFile(p.trusted); !bytes.Equal(after, before) {
+			t.Errorf("%s: the remembered checkpoint was written over", what)
+		}
+	}
+	older.restore(t, p.dir)
+	refused("cut back")
+
+	newer.restore(t, p.dir)
+	// An older memory, of a size inside a sealed block, is fine.
+	if err := os.WriteFile(p.trusted, middle.Note, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, p.open(t))
+	other := Checkpoint{Origin: "example.com/test/0", Size: middle.Size, Root: middle.Root, Note: bytes.Replace(middle.Note, []byte("\n3"), []byte("\n2"), 1)}
+	if err := os.WriteFile(p.trusted, other.Note, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("other receipts")
+	if err := os.WriteFile(p.trusted, bytes.ReplaceAll(remembered, []byte("example.com/test"), []byte("example.com/tess")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("another log")
+}
+
 // TestTailBeyondTrusted: what came after the trusted checkpoint is unproven,
 // not wrong.
 func TestTailBeyondTrusted(t *testing.T) {
@@ -145,6 +201,7 @@ func TestRewrittenWithNewKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Remove(p.key)
+	os.Remove(p.trusted)
 	l = p.open(t)
 	submit(t, l, 20)
 	closeLog(t, l)

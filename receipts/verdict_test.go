@@ -155,6 +155,7 @@ func TestKnownKeys(t *testing.T) {
 	wantExit(t, verify(t, p, VerifyOptions{Keys: []string{string(vkey)}}), ExitPass)
 	os.RemoveAll(p.dir)
 	os.Remove(p.key)
+	os.Remove(p.trusted)
 	l = p.open(t)
 	submit(t, l, 3)
 	closeLog(t, l)

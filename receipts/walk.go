@@ -83,10 +83,11 @@ func (j *judge) tick(ctx context.Context, index int64) error {
 	return ctx.Err()
 }
 
-// gone notes that receipts are missing before the one at next.
+// gone notes that receipts are missing before the one at next. After the last
+// head that is what a write under way looks like.
 func (j *judge) gone(next int64) {
-	j.broken = true
 	if j.next() < j.limit {
+		j.broken = true
 		j.coverage.fail("missing", "receipts %d to %d are not there", j.next(), next-1)
 	}
 }
@@ -137,8 +138,12 @@ func (j *judge) walkSegment(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if s.first() != j.next() {
-		j.gone(s.first())
+	switch {
+	case s.first() == j.next():
+	case j.out.Live && s.first() > j.limit:
+		return nil // sealed after the heads were read
+	default:
+		j.spoil(damaged("%s does not follow receipt %d", filepath.Base(path), j.next()-1))
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
