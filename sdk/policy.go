@@ -60,6 +60,9 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 	for _, w := range snapshot.Warnings() {
 		l.warnings = append(l.warnings, w.String())
 	}
+	if len(s.Breakers) == 0 {
+		l.warn("the policy has no [[breaker]], so nothing will ever open; fusebox policy export DIR writes a complete one to begin from")
+	}
 	l.policy = &engine.Policy{
 		Version:     version,
 		Rules:       snapshot,
