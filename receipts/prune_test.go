@@ -84,6 +84,8 @@ func TestPrune(t *testing.T) {
 	closeLog(t, l)
 	wantExit(t, verify(t, p, all), ExitPass)
 
+	after := takeSnapshot(t, p.dir)
+
 	// A body that retention did not take may not be gone.
 	dropBody(t, p, 2000)
 	v = verify(t, p, VerifyOptions{Trusted: []string{p.trusted}})
@@ -92,6 +94,14 @@ func TestPrune(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	// Nor one inside the range, beyond the count.
+	after.restore(t, p.dir)
+	dropBody(t, p, 3) // audit, which was kept
+	v = verify(t, p, VerifyOptions{Trusted: []string{p.trusted}})
+	wantExit(t, v, ExitTampered)
+	if c := v.Logs[0].Verdict(VerdictCoverage); c.Status != Fail || c.Kind != "missing" {
+		t.Errorf("%+v", c)
+	}
+	// Nor any where no erasure receipt was written.
 	before.restore(t, p.dir)
 	dropBody(t, p, 2)
 	wantExit(t, verify(t, p, VerifyOptions{}), ExitTampered)

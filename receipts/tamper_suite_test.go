@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	mrand "math/rand/v2"
 	"os"
 	"path/filepath"
@@ -343,6 +346,50 @@ func harmless(path, what string, whole snapshot, b []byte, v Verdicts) bool {
 		return true // the log itself announced it
 	}
 	return false
+}
+
+// TestOpenRefusesForgery: a writer does not go on after receipts that are not
+// those its head was signed for, however well they are laid out.
+func TestOpenRefusesForgery(t *testing.T) {
+	p, f := victimLog(t, 700)
+	whole := takeSnapshot(t, p.dir)
+	for i, at := range []int{10, len(f.bodies) - 10} { // sealed, and not
+		bodies := slices.Clone(f.bodies)
+		bodies[at] = f.change(bodies[at])
+		f.write(t, bodies)
+		o := p.options()
+		o.TrustedFile = "" // the head alone must do
+		if _, err := Open(context.Background(), p.dir, o); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d: %v", i, err)
+		}
+		whole.restore(t, p.dir)
+	}
+	closeLog(t, p.open(t))
+}
+
+// TestLyingIndex: a block root in a segment's index is compared with the block,
+// because the next writer relies on it.
+func TestLyingIndex(t *testing.T) {
+	p := newPlace(t)
+	fill(t, p, 600)
+	path := segments(t, p)[0]
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail := b[len(b)-segTail:]
+	about, blocks := int(binary.LittleEndian.Uint32(tail)), int(binary.LittleEndian.Uint32(tail[4:]))
+	foot := b[len(b)-segTail-about-blocks*(blockEntry+filterSize) : len(b)-segTail+8]
+	foot[12] ^= 1 // the first byte of the first root
+	binary.LittleEndian.PutUint32(tail[8:], crc32.Checksum(foot, castagnoli))
+	if err := os.WriteFile(path, b, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	v := verify(t, p, VerifyOptions{})
+	wantExit(t, v, ExitTampered)
+	if r := v.Logs[0].Verdict(VerdictRoot); r.Status != Fail {
+		t.Errorf("%+v", r)
+	}
 }
 
 // TestHiddenByFilter: a filter that hides receipts from queries, with all

@@ -141,6 +141,31 @@ func TestHonestNumbers(t *testing.T) {
 	}
 }
 
+// TestHonestGaps: a gap receipt that owns up to too few or too many is found.
+func TestHonestGaps(t *testing.T) {
+	ctx := context.Background()
+	for claim, want := range map[int64]int{2: ExitTampered, 3: ExitPass, 4: ExitTampered} {
+		p := newPlace(t)
+		l := p.open(t)
+		submit(t, l, 5)
+		err := l.do(ctx, func(*writer) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.gaps.open[Sample][0] = GapNote{FromSeq: l.seq + 1, ToSeq: l.seq + 3, Count: claim, Class: Sample, Cause: causeOverflow}
+			l.seq += 3
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		submit(t, l, 5)
+		closeLog(t, l)
+		if v := verify(t, p, VerifyOptions{}); v.Exit != want {
+			t.Errorf("3 missing, %d claimed: exit %d", claim, v.Exit)
+		}
+	}
+}
+
 // TestKnownKeys: a key known from outside is enough to notice that a log was
 // written anew under another one.
 func TestKnownKeys(t *testing.T) {
