@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -362,5 +363,92 @@ func TestTornHead(t *testing.T) {
 	wantExit(t, verify(t, p, VerifyOptions{Trusted: []string{p.trusted}}), ExitPass)
 	if heads, err := ReadCheckpoints(filepath.Join(p.dir, fileCheckpoints)); err != nil || len(heads) != 2 {
 		t.Errorf("%d heads, %v", len(heads), err)
+	}
+}
+
+// TestSamplesNeverBlock: while the writer is busy elsewhere, samples stop at
+// half the ring and audit has the other half.
+func TestSamplesNeverBlock(t *testing.T) {
+	ctx := context.Background()
+	p := newPlace(t)
+	l := p.open(t, func(o *Options) { o.Depth = 16 })
+	held, release := make(chan struct{}), make(chan struct{})
+	go l.do(ctx, func(*writer) error {
+		close(held)
+		<-release
+		return nil
+	})
+	<-held
+	for i := range 20 {
+		r := sampleReceipt(i)
+		r.Class = Sample
+		if _, err := l.Submit(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit(t, l, 8) // the other half, without waiting
+	if s := l.Stats(); s.Dropped[Sample] != 12 || s.Waiting != 16 || s.Dropped[Audit] != 0 {
+		t.Errorf("%+v", s)
+	}
+	close(release)
+	closeLog(t, l)
+	if s := l.Stats(); s.Written[Sample] != 8 || s.Written[Audit] != 8 {
+		t.Errorf("%+v", s)
+	}
+	wantExit(t, verify(t, p, VerifyOptions{Deep: true}), ExitPass)
+}
+
+// TestSealAfterHeal: a log that went on in a new file in the middle of a block
+// is sealed and read like any other.
+func TestSealAfterHeal(t *testing.T) {
+	ctx := context.Background()
+	p := newPlace(t)
+	l := p.open(t)
+	var want []ID
+	more := func(n int) {
+		for _, ref := range submit(t, l, n) {
+			want = append(want, ref.ID)
+		}
+	}
+	more(100)
+	if err := l.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cure := breakDisk(t, l)
+	more(50)
+	if err := l.Flush(ctx); err == nil {
+		t.Fatal("a full disk is not noticed")
+	}
+	cure()
+	for l.Stats().Degraded != nil {
+		time.Sleep(time.Millisecond)
+	}
+	more(500)
+	if err := l.Seal(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{0, 99, 100, 149, 150, 400, 649} {
+		if e, err := l.Get(ctx, want[i]); err != nil || e.Index != int64(i)+1 {
+			t.Errorf("get %d: %d, %v", i, e.Index, err)
+		}
+	}
+	closeLog(t, l)
+	wantExit(t, verify(t, p, VerifyOptions{Trusted: []string{p.trusted}, Deep: true}), ExitPass)
+	l = p.open(t)
+	more(10)
+	closeLog(t, l)
+	r, err := OpenReader(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []ID
+	for e, err := range r.All(Query{Kinds: []Kind{KindAdmission}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.Receipt.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d receipts, want %d", len(got), len(want))
 	}
 }

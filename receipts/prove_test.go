@@ -199,3 +199,37 @@ func TestFrontier(t *testing.T) {
 		t.Error("root of the empty tree")
 	}
 }
+
+// TestOneSpelling: what decoders of base 64 pass over is no way to change a
+// proof or a head unseen.
+func TestOneSpelling(t *testing.T) {
+	p := newPlace(t)
+	ids := fill(t, p, 300)
+	keys, _ := ReadKeys(filepath.Join(p.dir, dirKeys, keyName(1)))
+	r, err := OpenReader(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := r.Prove(ids[100])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := proof.MarshalText()
+	for i := range text {
+		bad := append(bytes.Clone(text[:i]), append([]byte("\r"), text[i:]...)...)
+		if _, _, err := CheckProof(bad, nil, keys); err == nil {
+			t.Fatalf("a carriage return at %d is passed over:\n%q", i, bad)
+		}
+	}
+	path := filepath.Join(p.dir, fileCheckpoint)
+	head, _ := os.ReadFile(path)
+	for i := range head {
+		bad := append(bytes.Clone(head[:i]), append([]byte("\r"), head[i:]...)...)
+		if err := os.WriteFile(path, bad, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if v := verify(t, p, VerifyOptions{}); v.Exit != ExitTampered {
+			t.Fatalf("a carriage return at %d of the head: exit %d", i, v.Exit)
+		}
+	}
+}
