@@ -330,6 +330,14 @@ func (j *judge) firstKey() (note.Verifier, error) {
 	return v, nil
 }
 
+// overtaken reports whether retention may have gone on since the heads were
+// read. It seals its receipt first, so that the next look finds both.
+func (j *judge) overtaken() bool {
+	var f finding
+	j.retention.judge(&f)
+	return j.out.Live && f.status == Fail
+}
+
 // judgeCoverage says up to where the log is proven, and what the other
 // verdicts come to.
 func (j *judge) judgeCoverage() {

@@ -104,13 +104,14 @@ func (o *VerifyOptions) read() (trusted []Checkpoint, keys []note.Verifier, err 
 }
 
 // judgeLog judges one folder. A file that disappears while it is read was
-// sealed by the writer: then everything is read again.
+// sealed by the writer, and a body that disappears was pruned under a head that
+// is newer than those read: then everything is read again.
 func judgeLog(ctx context.Context, dir string, n int, o *VerifyOptions, trusted []Checkpoint, keys []note.Verifier, m *machine) (*judge, error) {
 	for try := 0; ; try++ {
 		j := &judge{dir: dir, n: n, opt: o, outside: keys, machine: m, out: LogVerdicts{Dir: dir, Live: isLive(dir)}}
 		m.restart(n)
 		err := j.run(ctx, trusted)
-		if errors.Is(err, fs.ErrNotExist) && try < maxTries {
+		if try < maxTries && (errors.Is(err, fs.ErrNotExist) || err == nil && j.overtaken()) {
 			continue
 		}
 		return j, err
