@@ -244,7 +244,7 @@ func (e *Engine) Tick(ctx context.Context) {
 
 // Close stops admission, waits until ctx ends for calls that are out, declares
 // what remains UNKNOWN, and flushes. The log and the store stay open: they are
-// the caller's.
+// the caller's, and the log writes its own shutdown receipt.
 func (e *Engine) Close(ctx context.Context) error {
 	if e.closed.Swap(true) {
 		return nil
@@ -257,6 +257,5 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 	e.combine.flush(context.WithoutCancel(ctx))
 	errs = errors.Join(errs, e.runs.endAll(context.WithoutCancel(ctx)), e.blocks.Close(context.WithoutCancel(ctx)))
-	e.note(e.newReceipt(receipts.KindShutdown, receipts.Audit))
 	return errors.Join(errs, e.policy.Load().release())
 }
