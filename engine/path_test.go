@@ -471,6 +471,18 @@ func TestExecutionBudgetCrossesProcesses(t *testing.T) {
 			t.Errorf("%q came back as %q, %v", b.Header(), again.Header(), err)
 		}
 	}
+	for sent, want := range map[string]string{ // zero and less are spent, never "no limit"
+		"attempts=2; tokens=0":         "attempts=2; tokens=0",
+		"attempts=2; tokens=-5":        "attempts=2; tokens=0",
+		"attempts=2; cost_nano_usd=0":  "attempts=2; cost_nano_usd=0",
+		"attempts=2; tokens=0900":      "attempts=2; tokens=900",
+		"attempts=2; other_tokens=0":   "attempts=2",
+		"attempts=2; cost_nano_usd=07": "attempts=2; cost_nano_usd=7",
+	} {
+		if b, err := engine.ParseExecutionBudget(sent); err != nil || b.Header() != want {
+			t.Errorf("%q was read as %v, %v; want %q", sent, b, err, want)
+		}
+	}
 	for _, bad := range []string{"", "attempts=", "attempts=x", "attempts=-1", "attempts=1; deadline=soon", "attempts=1; tokens=1e3"} {
 		if _, err := engine.ParseExecutionBudget(bad); err == nil {
 			t.Errorf("%q was accepted", bad)

@@ -99,7 +99,7 @@ func (b *ExecutionBudget) Header() string {
 // ParseExecutionBudget reads a header. Whoever sends one that cannot be read
 // gets no attempts by guesswork: the error says what is wrong.
 func ParseExecutionBudget(header string) (*ExecutionBudget, error) {
-	s := Spending{Attempts: -1}
+	s := Spending{Attempts: -1, Tokens: math.MaxInt64, CostNanoUSD: math.MaxInt64}
 	for _, field := range strings.Split(header, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(field), "=")
 		var err error
@@ -124,12 +124,8 @@ func ParseExecutionBudget(header string) (*ExecutionBudget, error) {
 	}
 	b := NewExecutionBudget(s)
 	// An exhausted token or money budget travels as 0, which is not "no limit".
-	if strings.Contains(header, "tokens=0") {
-		b.tokens.Store(0)
-	}
-	if strings.Contains(header, "cost_nano_usd=0") {
-		b.cost.Store(0)
-	}
+	b.tokens.Store(max(s.Tokens, 0))
+	b.cost.Store(max(s.CostNanoUSD, 0))
 	return b, nil
 }
 
