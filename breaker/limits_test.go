@@ -204,6 +204,45 @@ func TestLimitsSamples(t *testing.T) {
 	}
 }
 
+// TestLimitsAgeing: an outcome leaves the window with its own bucket, a window's
+// length after it; younger ones stay.
+func TestLimitsAgeing(t *testing.T) {
+	g := newRig(t, func(r *Rule) { r.Trip = Trip{FailureRatio: One} })
+	bucket := g.r.Window.Length / time.Duration(g.r.Window.Buckets)
+	sum := func() Tally { return g.c.Window.At(&g.r.Window, g.now).Sum }
+	g.calls(3, Failed)
+	g.wait(bucket - 1)
+	g.calls(1, OK) // the same bucket's last instant
+	g.wait(1)
+	g.calls(5, OK)
+	g.wait(g.r.Window.Length - bucket - 1)
+	if want := (Tally{OK: 6, Failed: 3}); sum() != want {
+		t.Fatalf("before the window is over: %+v", sum())
+	}
+	g.calls(2, OK)
+	g.wait(1)
+	if want := (Tally{OK: 7}); sum() != want {
+		t.Fatalf("the first bucket is a window old: %+v", sum())
+	}
+	g.wait(bucket)
+	if want := (Tally{OK: 2}); sum() != want {
+		t.Fatalf("the second bucket is a window old: %+v", sum())
+	}
+}
+
+// TestLimitsUnknownRatio: UNKNOWN with a limit of its own is no failure for the
+// ratio; without one it is.
+func TestLimitsUnknownRatio(t *testing.T) {
+	for limit, want := range map[uint32]State{15: Closed, 0: Open} {
+		g := newRig(t, func(r *Rule) { r.Trip = Trip{FailureRatio: One / 2, Unknown: limit} })
+		g.calls(10, OK)
+		g.calls(10, Unknown)
+		if g.want(want); g.c.Facts(&g.r, g.now).Samples == 0 && want == Closed {
+			t.Fatal("nothing was counted")
+		}
+	}
+}
+
 // TestLimitsUnknownProbe: UNKNOWN and slow are no proof of health.
 func TestLimitsUnknownProbe(t *testing.T) {
 	for _, k := range []Kind{Unknown, Slow, Failed} {
