@@ -125,6 +125,7 @@ func (p *Path) Current() bool { return p.conf == p.reg.conf.Load() && !p.stale.L
 type Ask struct {
 	Operation *taxonomy.Operation
 	Deadline  Instant // no lease outlives it; 0 is none
+	Observe   bool    // for this call every circuit only observes, but one that was forced open
 }
 
 // A Ticket is the answer of a path that lets a call go. It is a small value;
@@ -149,7 +150,7 @@ func (p *Path) Admit(ask Ask, now Instant) (Ticket, *Denial) {
 	if p.calm.Load() == seq {
 		return Ticket{Sequence: seq}, nil
 	}
-	if d := p.deny.Load(); d != nil && d.seq == seq && now < d.until {
+	if d := p.deny.Load(); d != nil && !ask.Observe && d.seq == seq && now < d.until {
 		return Ticket{}, d
 	}
 	return p.admit(seq, &ask, now)
@@ -180,7 +181,10 @@ func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
 		} else {
 			steady = false
 			d, fresh := p.peek(n, ask, now)
-			if d.Leases {
+			switch {
+			case d.Leases && ask.Observe: // it goes as it would without a lease
+				t.Shadow |= 1 << i
+			case d.Leases:
 				t.Need |= 1 << i
 			}
 			if d.Would {
@@ -188,7 +192,7 @@ func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
 			}
 			r = fresh
 		}
-		if r.binds {
+		if r.binds && (!ask.Observe || r.Reason == ForceOpened) {
 			no = append(no, *r)
 		} else {
 			would = append(would, *r)
@@ -206,7 +210,7 @@ func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
 		return t, nil
 	}
 	d := &Denial{Refusal: no[0], All: no, Would: would, seq: seq, until: until}
-	if steady {
+	if steady && !ask.Observe {
 		p.deny.Store(d)
 	}
 	return Ticket{}, d

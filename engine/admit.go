@@ -53,7 +53,7 @@ type Permit struct {
 	uncounted bool                // its outcome feeds nothing
 	resumed   bool                // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant     // only Tick touches it once the permit is dispatched
-	usage     atomic.Pointer[taxonomy.Estimate]
+	usage     atomic.Pointer[Usage]
 }
 
 // ID names the permit; its intent has the same id.
@@ -148,6 +148,10 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 		ticket.Sequence = e.registry.Sequence()
 	}
 	p.ticket = ticket
+	if ticket.Would != nil {
+		p.flags = append(p.flags, "would_reject")
+		p.seen(ticket.Would.Would)
+	}
 	if rej := p.affordable(ctx); rej != nil {
 		return rej, false
 	}
@@ -159,16 +163,24 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	}
 	p.heads = p.policy.bulkheads(&p.op)
 	if full := e.permits.add(p); full != "" {
-		return &Rejection{Layer: taxonomy.LayerProvider, Breaker: full, Scope: full, Reason: "bulkhead_full",
+		return &Rejection{Layer: p.layer(), Breaker: full, Scope: full, Reason: "bulkhead_full",
 			Class: taxonomy.RateLimit, Next: "wait"}, false
 	}
 	p.admission = e.note(p.admissionReceipt(answer))
 	return nil, false
 }
 
+// layer is the layer that stands for the operation as a whole.
+func (p *Permit) layer() taxonomy.Layer {
+	if p.op.Kind == "model" {
+		return taxonomy.LayerProvider
+	}
+	return taxonomy.LayerTool
+}
+
 // ask is what circuits need to know of the call.
 func (p *Permit) ask() breaker.Ask {
-	a := breaker.Ask{Operation: &p.op}
+	a := breaker.Ask{Operation: &p.op, Observe: p.policy.WritesFree && p.op.Effect.Writes()}
 	if p.op.Deadline > 0 {
 		a.Deadline = p.e.clock.Mono().Add(time.UnixMilli(p.op.Deadline).Sub(p.e.clock.Now()))
 	}
@@ -178,14 +190,30 @@ func (p *Permit) ask() breaker.Ask {
 // authorize asks the authority rules. Approvals are fetched only when the
 // rules want one; denials bind in every mode.
 func (p *Permit) authorize(ctx context.Context) (taxonomy.AuthorityAnswer, *Rejection) {
+	if claimed, _ := p.op.Attributes[claimedClass].(string); claimed != "" && claimed != p.op.ActionClass {
+		op := p.op
+		op.ActionClass = claimed
+		if answer, rej := p.authorizeAs(ctx, &op); rej != nil {
+			return answer, rej
+		}
+	}
+	answer, rej := p.authorizeAs(ctx, &p.op)
+	if rej == nil {
+		rej = p.approveEach(ctx)
+	}
+	return answer, rej
+}
+
+// authorizeAs asks the authority rules about an operation.
+func (p *Permit) authorizeAs(ctx context.Context, op *taxonomy.Operation) (taxonomy.AuthorityAnswer, *Rejection) {
 	e := p.e
 	in := &taxonomy.AuthorityInput{
-		Operation: &p.op, AgentID: p.op.Agent, Roles: p.policy.Roles[p.op.Agent], Clock: taxonomy.ClockAt(e.clock.Now()),
+		Operation: op, AgentID: op.Agent, Roles: p.policy.Roles[op.Agent], Clock: taxonomy.ClockAt(e.clock.Now()),
 	}
 	answer := p.policy.Rules.Authorize(ctx, in)
 	p.asked(answer.Evaluation, &answer)
 	if answer.Decision == taxonomy.RequireApproval {
-		found, err := e.approvals(ctx, &p.op)
+		found, err := e.approvals(ctx, op)
 		if err != nil {
 			return answer, p.unavailable("state_unavailable", err)
 		}
@@ -206,11 +234,11 @@ func (p *Permit) authorize(ctx context.Context) (taxonomy.AuthorityAnswer, *Reje
 	case taxonomy.RequireApproval:
 		v := e.refusal(p.policy, &p.op, `{"event":"approval","state":"pending"}`)
 		return answer, &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Breaker: "authority",
-			Scope: authorityScope(&p.op), Reason: "approval_required", Class: v.Class, Reasons: answer.Reasons, Next: "ask"}
+			Scope: authorityScope(op), Reason: "approval_required", Class: v.Class, Reasons: answer.Reasons, Next: "ask"}
 	default:
 		v := e.refusal(p.policy, &p.op, `{"event":"policy_decision","decision":"deny"}`)
 		p.feedRefusal(ctx, v)
-		return answer, &Rejection{Layer: taxonomy.LayerAuthority, Breaker: "authority", Scope: authorityScope(&p.op),
+		return answer, &Rejection{Layer: taxonomy.LayerAuthority, Breaker: "authority", Scope: authorityScope(op),
 			Reason: denialReason(answer), Class: v.Class, Reasons: answer.Reasons, Next: "stop"}
 	}
 }
@@ -354,17 +382,25 @@ func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
 	in := &taxonomy.AdmissionInput{Operation: &p.op}
 	local := p.op.Effect == taxonomy.ReadOnly
 	now := p.e.clock.Mono()
+	p.seen(d.All)
 	for i := range d.All {
 		c := &d.All[i]
-		if len(p.circuits) < maxCircuits {
-			p.circuits = append(p.circuits, receipts.Circuit{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope, State: stateOf(c.State), Version: int64(c.Version)})
-		}
 		in.Blocked = append(in.Blocked, taxonomy.BlockedCircuit{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope,
 			State: c.State.String(), Reason: c.Reason.String(), RetryInMS: max(c.RetryAt.Sub(now).Milliseconds(), 0)})
 		local = local && p.staysLocal(c)
 	}
 	answer := p.policy.Rules.Admission(ctx, in)
 	p.asked(answer.Evaluation, &answer)
+	if failed := answer.Evaluation.Error; failed != "" {
+		p.flags = append(p.flags, "admission_error")
+		answer = taxonomy.AdmissionAnswer{Action: taxonomy.ActionReject, Reason: failed}
+		if p.policy.OnError.ReadsProceed && !p.op.Effect.Writes() {
+			answer.Action = taxonomy.ActionProceed
+		}
+	}
+	if answer.Action == taxonomy.ActionQueue && answer.ExpiresIn <= 0 {
+		answer.ExpiresIn = p.policy.Queue.Expires
+	}
 	if answer.Action == taxonomy.ActionProceed && local {
 		p.flags = append(p.flags, "proceeds_while_open")
 		return nil
@@ -383,6 +419,13 @@ func (p *Permit) blocked(ctx context.Context, d *breaker.Denial) *Rejection {
 		rej.Decision, rej.Next, rej.ExpiresIn = taxonomy.DecideQueue, "queue", answer.ExpiresIn
 	}
 	return rej
+}
+
+// seen notes for the receipt which circuits refuse, or would.
+func (p *Permit) seen(refusals []breaker.Refusal) {
+	for _, c := range refusals[:min(len(refusals), maxCircuits)] {
+		p.circuits = append(p.circuits, receipts.Circuit{Layer: c.Layer, Breaker: c.Breaker, Scope: c.Scope, State: stateOf(c.State), Version: int64(c.Version)})
+	}
 }
 
 func (p *Permit) staysLocal(c *breaker.Refusal) bool {
@@ -422,6 +465,7 @@ func (p *Permit) refuse(rej *Rejection) error {
 	rej.Policy = p.policy.Version
 	rej.Index = -1
 	r := e.rejectionReceipt(p.policy, &p.op, rej)
+	r.Flags = append(r.Flags, p.flags...)
 	r.Circuits = p.circuits
 	evaluated(r, p.judged)
 	p.remember(r)
@@ -438,17 +482,15 @@ func (p *Permit) free() {
 
 func (p *Permit) admissionReceipt(a taxonomy.AuthorityAnswer) *receipts.Receipt {
 	class := receipts.Sample
-	if p.policy.highImpact(&p.op) {
+	if p.policy.highImpact(&p.op) || p.ticket.Would != nil {
 		class = receipts.Audit
 	}
 	r := p.e.receiptFor(receipts.KindAdmission, class, p.policy, &p.op)
 	r.Decision = receipts.Some(taxonomy.DecideAllow)
 	r.Reason = "admitted"
-	r.Layer = taxonomy.LayerProvider
-	if p.op.Kind != "model" {
-		r.Layer = taxonomy.LayerTool
-	}
+	r.Layer = p.layer()
 	r.Flags = append(r.Flags, p.flags...)
+	r.Circuits = p.circuits
 	evaluated(r, a.Evaluation)
 	p.remember(r)
 	return r

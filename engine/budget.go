@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,19 +35,54 @@ func (p *Policy) wants(op *taxonomy.Operation) state.Amounts {
 	e := op.Estimate
 	cost := e.CostNanoUSD
 	if cost == 0 {
-		cost = p.cost(op, e.InputTokens, e.OutputTokens)
+		cost = p.cost(op, Usage{InputTokens: e.InputTokens, OutputTokens: e.OutputTokens})
 	}
 	return state.Amounts{CostNanoUSD: cost, Tokens: e.InputTokens + e.OutputTokens, Attempts: 1}
 }
 
-// cost is the price of so many tokens, 0 where policy declares no price.
-func (p *Policy) cost(op *taxonomy.Operation, in, out int64) int64 {
-	for _, pr := range p.Prices {
-		if pr.Provider == op.Provider && pr.covers(op.Model) {
-			return in*pr.InputPerMillion/1e6 + out*pr.OutputPerMillion/1e6
+// Usage is what an answer says that its call used.
+type Usage struct {
+	InputTokens  int64
+	CachedTokens int64 // of the input tokens, those that the remote had cached
+	OutputTokens int64
+	CostNanoUSD  int64 // 0 is computed from the declared price
+}
+
+// cost is the price of one call that used so much, 0 where policy declares no
+// price.
+func (p *Policy) cost(op *taxonomy.Operation, u Usage) int64 {
+	for i := range p.Prices {
+		if pr := &p.Prices[i]; pr.Provider == op.Provider && pr.covers(op.Model) {
+			return pr.of(u)
 		}
 	}
 	return 0
+}
+
+func (p *Price) of(u Usage) int64 {
+	cached := min(max(u.CachedTokens, 0), u.InputTokens)
+	cheap := p.CachedPerMillion
+	if cheap == 0 {
+		cheap = p.InputPerMillion
+	}
+	return millionth(u.InputTokens-cached, p.InputPerMillion) + millionth(cached, cheap) + millionth(u.OutputTokens, p.OutputPerMillion) + p.PerCall
+}
+
+// millionth is tokens times the price of a million of them, rounded up and never
+// more than an int64 holds: a cost that wraps would be a cost that nobody sees.
+func millionth(tokens, price int64) int64 {
+	if tokens <= 0 || price <= 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(tokens), uint64(price))
+	if hi >= 1_000_000 {
+		return math.MaxInt64 / 4
+	}
+	q, rest := bits.Div64(hi, lo, 1_000_000)
+	if rest > 0 {
+		q++
+	}
+	return int64(min(q, math.MaxInt64/4))
 }
 
 // covers matches a model by its name; "" is every model, and a trailing * every
@@ -64,6 +101,9 @@ func (p *Price) covers(model string) bool {
 // operation lacks the narrowest part: it has no run that could have one.
 func (b *Budget) account(op *taxonomy.Operation, now time.Time) (key string, ok bool) {
 	key, narrowest := render(b.Name, b.Scope, op)
+	if b.Month {
+		return key + "@" + now.UTC().Format("2006-01"), true
+	}
 	if b.Window > 0 {
 		return key + "@" + now.UTC().Truncate(b.Window).Format(time.RFC3339), true
 	}

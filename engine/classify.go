@@ -48,6 +48,9 @@ func (p *Policy) judge(ctx context.Context, obs *taxonomy.Observation) judged {
 		}
 	}
 	j.verdict, j.refused = taxonomy.Floor(&obs.Operation, obs, builtin, j.verdict)
+	if p.HintMost > 0 {
+		j.verdict.RetryAfter = min(j.verdict.RetryAfter, p.HintMost)
+	}
 	j.verdict = taxonomy.Advise(&obs.Operation, obs, j.verdict)
 	return j
 }

@@ -114,11 +114,11 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 			return rej
 		}
 	} else if len(lines) > 0 {
-		d.Reservation = &state.Reservation{ID: p.id, Lines: lines, Expires: e.at(p.lifetime())}
+		d.Reservation = &state.Reservation{ID: p.id, Lines: lines, Expires: e.at(max(p.lifetime(), e.clock.Mono().Add(p.policy.Reserve)))}
 		p.granted = true
 	}
 	var evidence promise
-	if p.op.Effect.Writes() {
+	if p.policy.journals(&p.op) {
 		r := p.intentReceipt()
 		d.Intent = p.intentRecord(r)
 		p.intent = r.ID
@@ -176,7 +176,7 @@ func (p *Permit) commit(ctx context.Context, d state.Dispatch, granted func()) *
 		return &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Reason: "approval_used", Next: "ask", Cause: err}
 	}
 	e.meter.StoreError("dispatch", err)
-	if !p.op.Effect.Writes() && !p.policy.highImpact(&p.op) && p.policy.readsOpen(&p.op) {
+	if d.Intent == nil && !p.policy.highImpact(&p.op) && p.policy.readsOpen(&p.op) {
 		// A read whose rule says so goes on with the local copy, and says so.
 		p.degraded = true
 		return p.leaseLocally()
@@ -200,7 +200,7 @@ func (p *Permit) settleUnsent(ctx context.Context, reason string) {
 	e := p.e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.parts.StoreWait)
 	defer cancel()
-	if p.op.Effect.Writes() {
+	if p.policy.journals(&p.op) {
 		_, err := e.parts.Store.Settle(ctx, p.id, state.Settlement{
 			Outcome: taxonomy.FailedBeforeSend, Class: taxonomy.PersistentDependency, Reason: reason, By: "engine", At: e.clock.Now(),
 		})
@@ -243,7 +243,7 @@ func (p *Permit) intentReceipt() *receipts.Receipt {
 	r.Parent = p.admission
 	r.Decision = receipts.Some(taxonomy.DecideAllow)
 	r.Approval = p.approval
-	r.Layer = taxonomy.LayerTool
+	r.Layer = p.layer()
 	return r
 }
 
@@ -269,11 +269,20 @@ func (p *Permit) unavailable(reason string, cause error) *Rejection {
 	}
 }
 
+// exhausted says what a used-up budget leaves to the caller: to finish with what
+// there is, to wait in the queue for the next window, or to ask a person for more.
 func (p *Permit) exhausted(x *state.Exhausted) *Rejection {
-	return &Rejection{
+	rej := &Rejection{
 		Decision: taxonomy.DecideReject, Layer: taxonomy.LayerBudget, Breaker: "budget", Scope: x.Account,
-		Reason: "budget_exhausted", Class: taxonomy.Budget, Reasons: []string{x.Unit}, Next: "ask", Cause: x,
+		Reason: "budget_exhausted", Class: taxonomy.Budget, Reasons: []string{x.Unit}, Next: "stop", Cause: x,
 	}
+	switch wait := p.policy.Queue.Expires; {
+	case p.policy.Exhausted == "approval":
+		rej.Decision, rej.Next = taxonomy.DecideApproval, "ask"
+	case p.policy.Exhausted == "defer" && wait > 0:
+		rej.Decision, rej.Next, rej.ExpiresIn = taxonomy.DecideQueue, "queue", wait
+	}
+	return rej
 }
 
 // readsOpen reports whether policy lets a read of this action class go on while

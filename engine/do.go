@@ -73,6 +73,9 @@ func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 		return Result{Operation: op}, err
 	}
 	l.profile = policy.retry(&op)
+	if t, ok := policy.tool(&op); ok && t.Timeout > 0 && op.Kind != "model" {
+		l.profile.PerAttempt = t.Timeout
+	}
 	tokens := policy.RetryTokens
 	_ = policy.release()
 
@@ -85,7 +88,7 @@ func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 		res, err := l.attempt(ctx, op)
 		if err != nil || res.Verdict.Outcome == taxonomy.Succeeded {
 			if l.attempts == 1 && err == nil {
-				e.tokens.succeeded(op.Provider, tokens)
+				e.tokens.succeeded(op.Provider, tokens, e.clock.Mono())
 			}
 			return l.end(res, err)
 		}
@@ -96,7 +99,7 @@ func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 		if wait < 0 {
 			return l.end(res, nil)
 		}
-		done, ok := e.tokens.take(op.Provider, tokens)
+		done, ok := e.tokens.take(op.Provider, tokens, e.clock.Mono())
 		if !ok {
 			return l.exhausted(op, "retry_budget_exhausted", res)
 		}

@@ -97,10 +97,11 @@ type Engine struct {
 	tokens   retryTokens
 	blocks   *state.Blocks
 	usage    usages
+	pace     pace // of the queue
 	combine  *combiner
 	closed   atomic.Bool
 
-	condemnedAt breaker.Instant // only Tick touches it
+	condemnedAt, sweptAt breaker.Instant // only Tick touches them
 }
 
 // New builds an engine, restores its circuits from the store and declares
@@ -228,7 +229,8 @@ func (e *Engine) Run(ctx context.Context) error {
 const beat = 100 * time.Millisecond
 
 // Tick does one round of what time drives: permits that expired, counts on
-// their way to the store, and every five seconds intents whose owner is gone.
+// their way to the store, every five seconds intents whose owner is gone, and
+// every minute dead letters that were kept long enough.
 func (e *Engine) Tick(ctx context.Context) {
 	e.expire(ctx)
 	e.renew(ctx)
@@ -239,6 +241,10 @@ func (e *Engine) Tick(ctx context.Context) {
 		_ = e.blocks.Return(ctx, 30*time.Second) // tried again; until then the units count as used
 		e.condemnedAt = now
 		_ = e.condemn(ctx, "expired") // metered, and tried again
+	}
+	if now.Sub(e.sweptAt) >= time.Minute {
+		e.sweptAt = now
+		e.sweep(ctx)
 	}
 }
 

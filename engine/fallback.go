@@ -30,8 +30,11 @@ type Means struct {
 	Repair func(res Result) (taxonomy.Operation, Send, bool)
 	// Within is how long the caller waits for an answer. After it, the declared
 	// degraded answer is given; the call itself goes on and is settled as it
-	// ends. 0 waits for the end.
+	// ends. 0 is what the contract declares.
 	Within time.Duration
+	// Payload is kept for the person who decides a human case: what was to be
+	// sent, sealed by the caller where it must be.
+	Payload []byte
 }
 
 // Taken is a fallback that was taken, as the caller is told of it.
@@ -41,6 +44,11 @@ type Taken struct {
 	Reason     string
 	Losses     []string
 	Prohibited []string
+	Saved      string        // what was kept
+	Then       string        // what the caller may do: "retry", "wait" or "review"
+	Reviewers  string        // who decides a human case
+	Case       string        // id of the human case among the dead letters
+	ExpiresIn  time.Duration // how long queued work may wait
 	Body       string        // of a cached answer
 	Age        time.Duration // of a cached answer
 	Result     *Result       // of an alternate: its own way through the path
@@ -54,11 +62,14 @@ type Taken struct {
 // answers are never joined.
 func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m Means) (Result, error) {
 	budget := ExecutionBudgetOf(ctx)
+	policy := e.current()
+	_ = e.prepare(policy, &op) // Do says what is wrong with it
+	p := policy.retry(&op)
+	if m.Within <= 0 && !op.Effect.Writes() {
+		m.Within = policy.within(&op)
+	}
+	_ = policy.release()
 	if budget == nil {
-		policy := e.current()
-		_ = e.prepare(policy, &op) // Do says what is wrong with it
-		p := policy.retry(&op)
-		_ = policy.release()
 		budget = NewExecutionBudget(Spending{Attempts: p.Attempts, Deadline: e.clock.Now().Add(p.Deadline)})
 		ctx = WithExecutionBudget(ctx, budget)
 	}
@@ -166,16 +177,20 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 	if in.Rejection == nil {
 		in.Rejection = &Rejection{Reason: res.Verdict.Reason, Class: res.Verdict.Class, Policy: policy.Version}
 	}
+	contract := &policy.Fallbacks[i]
 	answer := policy.Rules.Fallback(ctx, in)
 	asked := e.ask(nil, answer.Evaluation, &answer)
+	if answer.Evaluation.Error != "" {
+		answer.Order = policy.declaredOrder(in)
+	}
 	order := e.chosen(ctx, policy, in, answer.Order)
 	for _, choice := range order {
 		j := slices.IndexFunc(in.Candidates, func(c taxonomy.Candidate) bool { return c.ID == choice.ID })
 		if j < 0 {
 			continue // only declared candidates may be chosen
 		}
-		t := &Taken{Contract: name, Candidate: in.Candidates[j], Reason: choice.Reason, Losses: in.Candidates[j].Losses, Prohibited: in.Candidates[j].Prohibited}
-		ok, err := e.take(ctx, t, res, m)
+		t := contract.taken(in.Candidates[j], choice.Reason)
+		ok, err := e.take(ctx, contract, t, res, m)
 		e.fallbackReceipt(policy, res, t, ok, asked)
 		asked = nil
 		if ok {
@@ -183,6 +198,28 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		}
 	}
 	return nil, nil
+}
+
+// declaredOrder stands in where the rules cannot be evaluated: nothing for a
+// write, and for a read what its policy declares, in the order of its author.
+func (p *Policy) declaredOrder(in *taxonomy.FallbackInput) []taxonomy.Choice {
+	if !p.OnError.ReadsProceed || in.Operation.Effect.Writes() {
+		return nil
+	}
+	out := make([]taxonomy.Choice, len(in.Candidates))
+	for i, c := range in.Candidates {
+		out[i] = taxonomy.Choice{ID: c.ID, Reason: "policy_error"}
+	}
+	return out
+}
+
+// taken is a candidate as the caller is told of it.
+func (f *Fallback) taken(c taxonomy.Candidate, reason string) *Taken {
+	t := &Taken{Contract: f.Name, Candidate: c, Reason: reason, Losses: c.Losses, Prohibited: c.Prohibited, Saved: f.Saved, Then: f.Then}
+	if c.Kind == "queued" {
+		t.ExpiresIn = f.ExpiresIn[c.ID]
+	}
+	return t
 }
 
 // contractOf is the contract of the breaker that refused, or of the one that
@@ -205,6 +242,17 @@ func contractOf(p *Policy, res *Result) string {
 		}
 	}
 	return ""
+}
+
+// within is how long the contract lets a caller wait for the real answer.
+func (p *Policy) within(op *taxonomy.Operation) time.Duration {
+	name := p.slowContract(op)
+	for i := range p.Fallbacks {
+		if p.Fallbacks[i].Name == name {
+			return p.Fallbacks[i].Within
+		}
+	}
+	return 0
 }
 
 // slowContract is the contract of the breaker that a late answer would count
@@ -260,7 +308,7 @@ func (e *Engine) chosen(ctx context.Context, p *Policy, in *taxonomy.FallbackInp
 }
 
 // take carries one candidate out; false tries the next.
-func (e *Engine) take(ctx context.Context, t *Taken, res *Result, m Means) (bool, error) {
+func (e *Engine) take(ctx context.Context, f *Fallback, t *Taken, res *Result, m Means) (bool, error) {
 	switch t.Candidate.Kind {
 	case "alternate":
 		if m.Carry != nil {
@@ -278,8 +326,13 @@ func (e *Engine) take(ctx context.Context, t *Taken, res *Result, m Means) (bool
 		return err == nil, err
 	case "cached":
 		body, age, ok := m.Cached(t.Candidate, res.Operation)
+		if most := f.MaxAge[t.Candidate.ID]; most > 0 && age > most {
+			return false, nil // too old to be shown, however much it is wanted
+		}
 		t.Body, t.Age = body, age
 		return ok, nil
+	case "human":
+		return e.openCase(ctx, f, t, res, m.Payload)
 	default:
 		return true, nil
 	}

@@ -186,8 +186,8 @@ func schedules(t *testing.T, n int, seed uint64, open func(t *testing.T) [2]*eng
 			houses = open(t) // a fresh store keeps the runs quick
 		}
 		r := &run{w: w, rnd: rnd, houses: houses, request: fmt.Sprintf("s%d-r%d", seed, i)}
-		r.op = taxonomy.Operation{Kind: "tool", Name: "orders.create", Provider: "shop", Tenant: r.request, Agent: "a-1", RequestID: r.request,
-			Effect: []taxonomy.Effect{taxonomy.NonRepeatable, taxonomy.NonRepeatable, taxonomy.ConditionallyRepeatable, taxonomy.IdempotentWrite}[rnd.IntN(4)]}
+		tool := []string{"shop", "shop", "desk", "shelf"}[rnd.IntN(4)] // the plain policy declares an effect for each
+		r.op = taxonomy.Operation{Kind: "tool", Name: "orders.create", Provider: tool, Tenant: r.request, Agent: "a-1", RequestID: r.request}
 		for range 3 + rnd.IntN(8) {
 			r.step(t)
 		}

@@ -46,12 +46,12 @@ func (e *Engine) prepare(p *Policy, op *taxonomy.Operation) error {
 		if op.Action == "" {
 			op.Action = op.Name
 		}
-		if op.ActionClass == "" {
-			op.ActionClass = op.Action
-		}
 	}
-	if t, ok := p.tool(op); ok && op.Kind != "model" {
-		op.Effect = careful(op.Effect, t.Effect)
+	if op.Kind != "model" {
+		p.declare(op)
+	}
+	if op.Kind == "tool" && op.ActionClass == "" {
+		op.ActionClass = op.Action
 	}
 	if op.Effect.Writes() && op.IdempotencyKey == "" {
 		op.IdempotencyKey = minted(op)
@@ -62,15 +62,6 @@ func (e *Engine) prepare(p *Policy, op *taxonomy.Operation) error {
 // minted is the key of a write whose caller gave none: the same on every attempt
 // of one request.
 func minted(op *taxonomy.Operation) string { return "fusebox-" + op.RequestID }
-
-// careful joins the effect that a caller declared with the one that policy
-// declares. A caller that declared none (the zero value) takes policy's word.
-func careful(caller, policy taxonomy.Effect) taxonomy.Effect {
-	if caller == taxonomy.NonRepeatable {
-		return policy
-	}
-	return min(caller, policy)
-}
 
 // check refuses texts that no document could carry.
 func check(op *taxonomy.Operation) error {

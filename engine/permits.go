@@ -138,6 +138,9 @@ func (p *Policy) bulkheads(op *taxonomy.Operation) []head {
 	var out []head
 	for i := range p.Bulkheads {
 		b := &p.Bulkheads[i]
+		if b.Tool != "" && b.Tool != op.Tool || b.Action != "" && b.Action != op.Action {
+			continue
+		}
 		key, _ := render(b.Name, b.Scope, op)
 		out = append(out, head{name: b.Name, key: key, most: b.Most})
 	}

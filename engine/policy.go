@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -76,9 +77,14 @@ type Policy struct {
 	Roles       map[string][]string // agent id to roles
 	OnError     PolicyErrorRule     // what a read does when a rule fails
 	StoreLoss   []StoreLossRule
-	Observe     bool         // nothing but authority denials and R-CALL-3 is enforced
-	HighImpact  []string     // action classes that policy marks; it never takes a mark away
-	Close       func() error // closes modules; called once the last user is gone
+	Observe     bool          // nothing but authority denials and R-CALL-3 is enforced
+	WritesFree  bool          // circuits only observe writes, until a write path is ready for them
+	HighImpact  []string      // action classes that policy marks; it never takes a mark away
+	ReadIntents []string      // action classes whose reads leave durable intents too
+	HintMost    time.Duration // bound of a remote's own hint when to come back; 0 is taxonomy.MaxRetryAfter
+	Exhausted   string        // what a used-up budget offers: "finalize" (""), "defer" or "approval"
+	Reserve     time.Duration // an unsettled reservation counts as used after it; 0 is the permit's own life
+	Close       func() error  // closes modules; called once the last user is gone
 
 	users atomic.Int64 // permits and the engine itself
 }
@@ -86,40 +92,14 @@ type Policy struct {
 // A Fallback is the declared contract of an open breaker.
 type Fallback struct {
 	Name       string
+	Within     time.Duration // after it a caller that waits gets the degraded answer; 0 waits for the end
+	Reviewers  string        // who decides a human case
+	MaxCases   int           // open human cases at most; 0 is no bound
+	Saved      string        // what the caller is told was kept
+	Then       string        // what the caller may do: "retry", "wait" or "review"
 	Candidates []taxonomy.Candidate
-}
-
-// A Tool declares what policy knows of one tool operation.
-type Tool struct {
-	Tool       string // "" matches every tool
-	Action     string // "" matches every action
-	Effect     taxonomy.Effect
-	Reconcile  string // name of the reconciler, "" when there is none
-	Compensate string // tool operation that takes it back, "tool.action"
-	Polls      bool   // repeated equal calls are no loop
-	Lookup     Lookup // how often an UNKNOWN outcome is looked up
-	Condition  string // what makes a conditionally_repeatable call repeatable: "key", "reconcile"
-}
-
-// Lookup paces the reconciliation of UNKNOWN outcomes. Zero fields take the
-// values named here; after the last try a person is asked.
-type Lookup struct {
-	After time.Duration // before the first; 2 s
-	Every time.Duration // between two, doubling up to five minutes; 10 s
-	Tries int64         // 6
-}
-
-func (l Lookup) filled() Lookup {
-	if l.After <= 0 {
-		l.After = 2 * time.Second
-	}
-	if l.Every <= 0 {
-		l.Every = 10 * time.Second
-	}
-	if l.Tries <= 0 {
-		l.Tries = 6
-	}
-	return l
+	MaxAge     map[string]time.Duration // of cached candidates, by id
+	ExpiresIn  map[string]time.Duration // of queued candidates, by id
 }
 
 // A Budget limits what is used per scope and window.
@@ -127,14 +107,17 @@ type Budget struct {
 	Name   string
 	Scope  []string      // fields of the operation, widest first
 	Window time.Duration // 0 is for ever (a run's budget)
+	Month  bool          // the window is a calendar month (UTC), whatever Window says
 	Limit  state.Amounts
 }
 
 // A Bulkhead caps the permits that are out at once for one scope.
 type Bulkhead struct {
-	Name  string
-	Scope []string
-	Most  int
+	Name   string
+	Tool   string // only calls of this tool; "" is every operation
+	Action string // and of this action
+	Scope  []string
+	Most   int
 }
 
 // A RetryProfile spaces attempts. The figures are starting values to tune.
@@ -154,8 +137,9 @@ type RetryProfile struct {
 type RetryTokens struct {
 	Capacity int64 // 0 switches the bucket off
 	Cost     int64
-	Refill   int64
-	Floor    int64 // so many retries may be out even with an empty bucket
+	Refill   int64         // what a first attempt that succeeds gives back
+	Every    time.Duration // one Cost comes back in this time too, so that a drained bucket recovers; 0 is never
+	Floor    int64         // so many retries may be out even with an empty bucket
 }
 
 // A Price turns usage into money.
@@ -163,15 +147,24 @@ type Price struct {
 	Provider         string
 	Model            string
 	InputPerMillion  int64 // nano dollars for a million input tokens
+	CachedPerMillion int64 // of input tokens that the remote had cached; 0 is the price of the others
 	OutputPerMillion int64
+	PerCall          int64 // nano dollars
 }
 
-// QueueRules bound deferred work.
+// QueueRules bound deferred work. Zero fields bind nothing but the claim, which
+// is two minutes.
 type QueueRules struct {
-	MaxItems  int
+	Expires   time.Duration // of work whose rule names none; 0 refuses it
 	MaxExpiry time.Duration
+	MaxItems  int
+	PerTenant int           // waiting at once, of one tenant
+	Manual    bool          // nothing is replayed unless a person retries it
 	Drain     int           // items released per step
 	Every     time.Duration // pause between steps
+	Attempts  int           // dispatched ones, then an item is a dead letter
+	Claim     time.Duration // how long a worker has an item; an attempt renews it
+	KeepDead  time.Duration // dead letters are kept so long; 0 is until a person settles them
 }
 
 // PolicyErrorRule is what a read does when a rule cannot be evaluated. The
@@ -207,46 +200,25 @@ func (p *Policy) release() error {
 	return nil
 }
 
-// tool returns the most specific declaration for an operation.
-func (p *Policy) tool(op *taxonomy.Operation) (Tool, bool) {
-	best, found := Tool{}, false
-	rank := -1
-	for _, t := range p.Tools {
-		if t.Tool != "" && t.Tool != op.Tool || t.Action != "" && t.Action != op.Action {
-			continue
-		}
-		r := 0
-		if t.Tool != "" {
-			r += 2
-		}
-		if t.Action != "" {
-			r++
-		}
-		if r > rank {
-			best, rank, found = t, r, true
-		}
-	}
-	return best, found
-}
-
 // highImpact adds policy's marks to the operation's own.
 func (p *Policy) highImpact(op *taxonomy.Operation) bool {
 	if op.HighImpact() {
 		return true
 	}
-	for _, c := range p.HighImpact {
-		if c == op.ActionClass {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.HighImpact, op.ActionClass)
+}
+
+// journals reports whether the operation leaves a durable intent before it is
+// sent: every write does, and reads of the classes that policy names.
+func (p *Policy) journals(op *taxonomy.Operation) bool {
+	return op.Effect.Writes() || slices.Contains(p.ReadIntents, op.ActionClass)
 }
 
 // retry returns the profile for an operation.
 func (p *Policy) retry(op *taxonomy.Operation) RetryProfile {
 	name := "tool"
-	if op.Kind == "model" {
-		name = "model"
+	if op.Kind == "model" || op.Kind == "workflow" {
+		name = op.Kind
 	}
 	if op.Origin == taxonomy.OriginBackground || op.Origin == taxonomy.OriginSchedule {
 		name = "background"
@@ -263,5 +235,6 @@ func (p *Policy) retry(op *taxonomy.Operation) RetryProfile {
 var DefaultRetries = map[string]RetryProfile{
 	"model":      {Name: "model", Attempts: 4, Base: time.Second, Cap: 16 * time.Second, Growth: 2, Jitter: 0.3, Deadline: 90 * time.Second},
 	"tool":       {Name: "tool", Attempts: 3, Base: time.Second, Cap: 2 * time.Second, Growth: 2, Jitter: 0.3, Deadline: 90 * time.Second},
+	"workflow":   {Name: "workflow", Attempts: 1, Deadline: 90 * time.Second},
 	"background": {Name: "background", Attempts: 6, Base: 5 * time.Second, Cap: 300 * time.Second, Growth: 2, Jitter: 0.3, Deadline: time.Hour},
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -31,6 +33,9 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 	defer func() { _ = policy.release() }()
 	now := e.clock.Now()
 	wait := rej.ExpiresIn
+	if wait <= 0 {
+		wait = policy.Queue.Expires
+	}
 	if most := policy.Queue.MaxExpiry; most > 0 {
 		wait = min(wait, most)
 	}
@@ -39,9 +44,9 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 		expires = time.UnixMilli(op.Deadline)
 	}
 	it := state.Item{ID: op.RequestID, RequestID: op.RequestID, Created: now, Expires: expires, Priority: op.Priority,
-		Dependency: rej.Scope, Replay: "revalidate", Tenant: op.Tenant, Operation: taxonomy.AppendOperation(nil, &op), Payload: payload}
-	if full, err := e.queueFull(ctx, policy.Queue.MaxItems); err != nil || full {
-		return state.Item{}, errors.Join(err, fmt.Errorf("queue %s: the queue holds %d items, which is its most; the work was not kept", rej.Scope, policy.Queue.MaxItems))
+		Dependency: rej.Scope, Replay: policy.Queue.replay(), Tenant: op.Tenant, Operation: taxonomy.AppendOperation(nil, &op), Payload: payload}
+	if err := e.roomFor(ctx, &policy.Queue, it); err != nil {
+		return state.Item{}, fmt.Errorf("queue %s: %w; the work was not kept", rej.Scope, err)
 	}
 	if err := e.parts.Store.Put(ctx, it); err != nil {
 		return state.Item{}, fmt.Errorf("queue %s: %w", rej.Scope, err)
@@ -50,30 +55,63 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 	return it, nil
 }
 
-func (e *Engine) queueFull(ctx context.Context, most int) (bool, error) {
-	if most <= 0 {
-		return false, nil
+// ErrQueueFull says that no more work may wait.
+var ErrQueueFull = errors.New("the queue is full")
+
+// replay is what becomes of an item when its circuit closes.
+func (q *QueueRules) replay() string {
+	if q.Manual {
+		return "never"
 	}
-	n := 0
-	for _, err := range e.parts.Store.Items(ctx, state.ItemQuery{States: []state.ItemState{state.Waiting, state.Claimed}, Limit: most}) {
+	return "revalidate"
+}
+
+// roomFor refuses an item that the queue, or its tenant's share, has no room for.
+func (e *Engine) roomFor(ctx context.Context, q *QueueRules, it state.Item) error {
+	waiting := []state.ItemState{state.Waiting, state.Claimed}
+	n, err := e.items(ctx, state.ItemQuery{States: waiting, Limit: q.MaxItems})
+	if err != nil {
+		return err
+	}
+	if q.MaxItems > 0 && n >= q.MaxItems {
+		return fmt.Errorf("%w: it holds %d items, which is its most", ErrQueueFull, n)
+	}
+	if q.PerTenant <= 0 || it.Tenant == "" {
+		return nil
+	}
+	if n, err = e.items(ctx, state.ItemQuery{States: waiting, Tenant: it.Tenant, Limit: q.PerTenant}); err == nil && n >= q.PerTenant {
+		err = fmt.Errorf("%w for tenant %s: %d of its items wait, which is its most", ErrQueueFull, it.Tenant, n)
+	}
+	return err
+}
+
+// items counts what a query selects, up to its limit; without one nothing.
+func (e *Engine) items(ctx context.Context, q state.ItemQuery) (n int, err error) {
+	if q.Limit <= 0 {
+		return 0, nil
+	}
+	for _, err := range e.parts.Store.Items(ctx, q) {
 		if err != nil {
-			return false, err
+			return n, err
 		}
 		n++
 	}
-	return n >= most, nil
+	return n, nil
 }
 
-// Drain lets a few waiting items go: those whose dependency is not refusing,
-// the most urgent first, each through the whole path. Expired ones are dropped
-// with a receipt. It returns how many were let go. Call it at the pace that
-// QueueRules names; nothing is ever released all at once.
+// Drain lets a few waiting items go, the most urgent first, each through the
+// whole path. Expired ones are dropped with a receipt. It returns how many were
+// let go. It keeps the pace that QueueRules names, however often it is called:
+// before its time it lets nothing go, and nothing is ever released all at once.
 func (e *Engine) Drain(ctx context.Context, worker string, replay Replay) (int, error) {
 	policy := e.current()
 	rules := policy.Queue
 	_ = policy.release()
 	n := max(rules.Drain, 1)
-	claimed, expired, err := e.parts.Store.Claim(ctx, worker, "", n, claimFor)
+	if rules.Manual || !e.pace.turn(e.clock.Mono(), rules.Every) {
+		n = 0 // what expired is met all the same
+	}
+	claimed, expired, err := e.parts.Store.Claim(ctx, worker, "", n, rules.claim())
 	for _, it := range expired {
 		e.discarded(it, "expired")
 	}
@@ -82,16 +120,37 @@ func (e *Engine) Drain(ctx context.Context, worker string, replay Replay) (int, 
 	}
 	var errs error
 	for _, it := range claimed {
-		errs = errors.Join(errs, e.replay(ctx, it, replay))
+		errs = errors.Join(errs, e.replay(ctx, it, rules.Attempts, replay))
 	}
 	return len(claimed), errs
 }
 
-// claimFor is how long a claimed item is this worker's; an attempt renews it.
-const claimFor = 2 * time.Minute
+// claim is how long a claimed item is one worker's.
+func (q *QueueRules) claim() time.Duration {
+	if q.Claim > 0 {
+		return q.Claim
+	}
+	return 2 * time.Minute
+}
+
+// A pace lets one step go in a while.
+type pace struct{ next atomic.Int64 }
+
+// turn reports whether the next step's time has come, and takes it.
+func (p *pace) turn(now breaker.Instant, every time.Duration) bool {
+	for {
+		next := p.next.Load()
+		if int64(now) < next {
+			return false
+		}
+		if p.next.CompareAndSwap(next, int64(now.Add(every))) {
+			return true
+		}
+	}
+}
 
 // replay carries one claimed item through the path and ends the claim.
-func (e *Engine) replay(ctx context.Context, it state.Item, replay Replay) error {
+func (e *Engine) replay(ctx context.Context, it state.Item, most int, replay Replay) error {
 	op, send, err := replay(ctx, it)
 	if errors.Is(err, ErrWithdrawn) {
 		e.discarded(it, "withdrawn")
@@ -102,7 +161,7 @@ func (e *Engine) replay(ctx context.Context, it state.Item, replay Replay) error
 	}
 	op.Origin, op.RequestID, op.Deadline = taxonomy.OriginQueue, it.RequestID, it.Expires.UnixMilli()
 	res, err := e.Do(ctx, op, send)
-	d := e.disposition(it, res, err)
+	d := e.disposition(it, res, err, most)
 	if d.State == state.Dead {
 		e.discarded(it, "dead")
 	}
@@ -115,7 +174,7 @@ const again = 5 * time.Second
 // disposition says what becomes of an item after its attempt. Work that was
 // refused for a while waits on; work that failed for good is a dead letter that
 // a person looks at; an UNKNOWN write is never tried again from a queue.
-func (e *Engine) disposition(it state.Item, res Result, err error) state.Disposition {
+func (e *Engine) disposition(it state.Item, res Result, err error, most int) state.Disposition {
 	d := state.Disposition{Reason: res.Verdict.Reason}
 	if res.Attempts > 0 {
 		d.Attempt = &state.ItemAttempt{At: e.clock.Now(), Outcome: res.Verdict.Outcome, Reason: res.Verdict.Reason}
@@ -124,6 +183,8 @@ func (e *Engine) disposition(it state.Item, res Result, err error) state.Disposi
 	switch {
 	case err == nil:
 		d.State = state.Done
+	case most > 0 && res.Attempts > 0 && len(it.Attempts)+1 >= most:
+		d.State, d.Reason = state.Dead, "attempts_exhausted"
 	case rej != nil && (rej.Next == "wait" || rej.Next == "fallback" || rej.Next == "queue"):
 		d.State, d.Reason = state.Waiting, rej.Reason
 		d.At = rej.RetryAt
@@ -137,6 +198,34 @@ func (e *Engine) disposition(it state.Item, res Result, err error) state.Disposi
 		}
 	}
 	return d
+}
+
+// sweep drops dead letters that were kept as long as policy says, a few at a
+// time, each with a receipt.
+func (e *Engine) sweep(ctx context.Context) {
+	policy := e.current()
+	keep := policy.Queue.KeepDead
+	_ = policy.release()
+	if keep <= 0 {
+		return
+	}
+	now := e.clock.Now()
+	for it, err := range e.parts.Store.Items(ctx, state.ItemQuery{States: []state.ItemState{state.Dead}}) {
+		if err != nil {
+			e.meter.StoreError("queue", err)
+			return
+		}
+		since := it.Created
+		if n := len(it.Attempts); n > 0 {
+			since = it.Attempts[n-1].At
+		}
+		if now.Sub(since) < keep {
+			continue
+		}
+		if err := e.parts.Store.Move(ctx, it.ID, state.Disposition{State: state.Dropped, Reason: "dead_letter_expired"}); err == nil {
+			e.discarded(it, "dead_letter_expired")
+		}
+	}
 }
 
 // discarded reports an item that will not be tried again.

@@ -213,6 +213,9 @@ func (e *Engine) condemned(ctx context.Context, in state.Intent, by string) erro
 	if j.verdict.Outcome != taxonomy.Unknown {
 		// Nothing came back and nobody is left to say: no table can know better.
 		j.verdict.Outcome, j.verdict.Class = taxonomy.Unknown, taxonomy.AmbiguousWrite
+		if !op.Effect.Writes() {
+			j.verdict.Class = taxonomy.TransientTransport
+		}
 	}
 	j.verdict.Reason = by
 	feeds, _ := p.route(ctx, j.verdict, &obs)

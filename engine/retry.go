@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -150,28 +151,37 @@ type retryTokens struct {
 	buckets map[string]*tokens
 }
 
-type tokens struct{ left, out int64 }
+type tokens struct {
+	left, out int64
+	at        breaker.Instant // up to which time has filled it
+}
 
-func (r *retryTokens) bucket(provider string, rule RetryTokens) *tokens {
+// bucket is the provider's, filled up to now.
+func (r *retryTokens) bucket(provider string, rule RetryTokens, now breaker.Instant) *tokens {
 	if r.buckets == nil {
 		r.buckets = map[string]*tokens{}
 	}
 	b := r.buckets[provider]
 	if b == nil {
-		b = &tokens{left: rule.Capacity}
+		b = &tokens{left: rule.Capacity, at: now}
 		r.buckets[provider] = b
+	}
+	if rule.Every > 0 && now > b.at {
+		n := int64(now.Sub(b.at) / rule.Every)
+		b.at = b.at.Add(time.Duration(n) * rule.Every)
+		b.left = min(b.left+min(n, rule.Capacity)*rule.Cost, rule.Capacity)
 	}
 	return b
 }
 
 // take asks for one retry; done must be called when it ends.
-func (r *retryTokens) take(provider string, rule RetryTokens) (done func(), ok bool) {
+func (r *retryTokens) take(provider string, rule RetryTokens, now breaker.Instant) (done func(), ok bool) {
 	if rule.Capacity <= 0 {
 		return func() {}, true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bucket(provider, rule)
+	b := r.bucket(provider, rule, now)
 	if b.left < rule.Cost && b.out >= rule.Floor {
 		return nil, false
 	}
@@ -181,13 +191,13 @@ func (r *retryTokens) take(provider string, rule RetryTokens) (done func(), ok b
 }
 
 // succeeded refills the bucket after a first attempt that worked.
-func (r *retryTokens) succeeded(provider string, rule RetryTokens) {
+func (r *retryTokens) succeeded(provider string, rule RetryTokens, now breaker.Instant) {
 	if rule.Capacity <= 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bucket(provider, rule)
+	b := r.bucket(provider, rule, now)
 	b.left = min(b.left+rule.Refill, rule.Capacity)
 }
 

@@ -165,7 +165,7 @@ func (p *Permit) used(obs *taxonomy.Observation) state.Amounts {
 		want.Tokens = u.InputTokens + u.OutputTokens
 		want.CostNanoUSD = u.CostNanoUSD
 		if want.CostNanoUSD == 0 {
-			want.CostNanoUSD = p.policy.cost(&p.op, u.InputTokens, u.OutputTokens)
+			want.CostNanoUSD = p.policy.cost(&p.op, *u)
 		}
 	}
 	return want
@@ -173,7 +173,7 @@ func (p *Permit) used(obs *taxonomy.Observation) state.Amounts {
 
 // Used tells what the answer says it cost, before Settle; without it the
 // estimate counts as used. A cost of 0 is computed from the declared price.
-func (p *Permit) Used(u taxonomy.Estimate) { p.usage.Store(&u) }
+func (p *Permit) Used(u Usage) { p.usage.Store(&u) }
 
 func (p *Permit) settleGrant(ctx context.Context, used state.Amounts) error {
 	p.spend.Settle(used)

@@ -62,6 +62,7 @@ func (c *checker) all() {
 	c.tools()
 	c.impacts()
 	c.budget()
+	c.bulkheads()
 	c.prices()
 	c.queue()
 	c.retry()

@@ -23,14 +23,7 @@ func (c *checker) budget() {
 	for i, l := range b.Limits {
 		p := at("budget.limit", i)
 		c.oneOf(p+".window", l.Window, "run", "hour", "day", "month")
-		if len(l.Scope) == 0 {
-			c.fail(p+".scope", "must name at least one field of the operation")
-		}
-		for j, part := range l.Scope {
-			if _, ok := taxonomy.PartNamed(part); !ok {
-				c.oneOf(fmt.Sprintf("%s.scope[%d]", p, j), part, taxonomy.PartNames()...)
-			}
-		}
+		c.scope(p, l.Scope)
 		if l.CostUSD < 0 || l.Tokens < 0 || l.Attempts < 0 || l.CostUSD > 1e9 {
 			c.fail(p, "amounts must not be negative, and cost_usd at most 1e9")
 		}
@@ -39,6 +32,29 @@ func (c *checker) budget() {
 		}
 		if l.Window == "run" && !slices.Contains(l.Scope, "run_id") {
 			c.fail(p+".scope", "must contain run_id where the window is a run")
+		}
+	}
+}
+
+// scope must name fields of the operation.
+func (c *checker) scope(p string, scope []string) {
+	if len(scope) == 0 {
+		c.fail(p+".scope", "must name at least one field of the operation")
+	}
+	for j, part := range scope {
+		if _, ok := taxonomy.PartNamed(part); !ok {
+			c.oneOf(fmt.Sprintf("%s.scope[%d]", p, j), part, taxonomy.PartNames()...)
+		}
+	}
+}
+
+func (c *checker) bulkheads() {
+	c.names("bulkhead", len(c.s.Bulkheads), func(i int) string { return c.s.Bulkheads[i].Name })
+	for i, b := range c.s.Bulkheads {
+		p := at("bulkhead", i)
+		c.scope(p, b.Scope)
+		if b.Most < 1 {
+			c.fail(p+".most", "must be at least 1, got %d; leave the bulkhead out where nothing is bounded", b.Most)
 		}
 	}
 }

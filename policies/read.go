@@ -53,7 +53,7 @@ func parseSettings(name string, text []byte) (*Settings, problems) {
 	f := starting()
 	d.into("", raw, reflect.ValueOf(&f).Elem())
 	s := &Settings{Breakers: d.breakers(breakers), Modules: f.Modules, Plugins: f.Plugins, Fallbacks: f.Fallbacks, Tools: f.Tools,
-		Impacts: f.Impacts, Budget: f.Budget, Prices: f.Prices, Queue: f.Queue, Retry: f.Retry, Loop: f.Loop, Rollout: f.Rollout, Answers: f.Answers}
+		Impacts: f.Impacts, Bulkheads: f.Bulkheads, Budget: f.Budget, Prices: f.Prices, Queue: f.Queue, Retry: f.Retry, Loop: f.Loop, Rollout: f.Rollout, Answers: f.Answers}
 	d.number(s)
 	c := checker{d: d, s: s}
 	c.all()
@@ -77,6 +77,9 @@ func (d *decoder) number(s *Settings) {
 	}
 	for i := range s.Impacts {
 		s.Impacts[i].Line = line("impact", i)
+	}
+	for i := range s.Bulkheads {
+		s.Bulkheads[i].Line = line("bulkhead", i)
 	}
 	for i := range s.Prices {
 		s.Prices[i].Line = line("price", i)

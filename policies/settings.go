@@ -17,6 +17,7 @@ type Settings struct {
 	Fallbacks []Contract    //
 	Tools     []Tool        //
 	Impacts   []Impact      //
+	Bulkheads []Bulkhead    //
 	Budget    Budget        //
 	Prices    []Price       //
 	Queue     Queue         //
@@ -200,6 +201,14 @@ type Impact struct {
 	Line        int
 }
 
+// A Bulkhead is one [[bulkhead]]: how many calls of one scope may be out at once.
+type Bulkhead struct {
+	Name  string   `toml:"name"`
+	Scope []string `toml:"scope"` // fields of the operation: ["provider", "tenant"]
+	Most  int      `toml:"most"`
+	Line  int
+}
+
 // Budget is [budget]: limits that are reserved before a call and settled after.
 type Budget struct {
 	Limits      []Limit       `toml:"limit"`
@@ -314,6 +323,7 @@ type file struct {
 	Fallbacks []Contract       `toml:"fallback"`
 	Tools     []Tool           `toml:"tool"`
 	Impacts   []Impact         `toml:"impact"`
+	Bulkheads []Bulkhead       `toml:"bulkhead"`
 	Budget    Budget           `toml:"budget"`
 	Prices    []Price          `toml:"price"`
 	Queue     Queue            `toml:"queue"`

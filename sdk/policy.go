@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -74,11 +75,17 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 		Retries:     retries(&s.Retry),
 		RetryTokens: retryTokens(&s.Budget.Retry),
 		Prices:      prices(s),
+		Bulkheads:   bulkheads(s),
 		Queue:       queueRules(&s.Queue),
 		OnError:     engine.PolicyErrorRule{ReadsProceed: s.Answers.Reads == "allow"},
 		StoreLoss:   storeLoss(s),
 		HighImpact:  highImpact(s),
+		ReadIntents: readIntents(s),
+		HintMost:    s.Retry.RetryAfterMax,
+		Exhausted:   s.Budget.OnExhausted,
+		Reserve:     s.Budget.Reservation,
 		Observe:     observed(s.Rollout.Stage),
+		WritesFree:  !s.Rollout.EnforceWrites,
 		Close:       func() error { closeModules(l.modules); return nil },
 	}
 	for _, m := range l.modules {
@@ -152,9 +159,12 @@ func (l *loaded) warn(format string, args ...any) {
 func contracts(s *policies.Settings) []engine.Fallback {
 	out := make([]engine.Fallback, len(s.Fallbacks))
 	for i, c := range s.Fallbacks {
-		out[i].Name = c.Name
+		out[i] = engine.Fallback{Name: c.Name, Within: c.LatencyBudget, Reviewers: c.Reviewers, MaxCases: c.MaxCases, Saved: c.Saved, Then: c.Then,
+			MaxAge: map[string]time.Duration{}, ExpiresIn: map[string]time.Duration{}}
 		for j := range c.Candidates {
-			out[i].Candidates = append(out[i].Candidates, c.Candidates[j].Shown())
+			k := &c.Candidates[j]
+			out[i].Candidates = append(out[i].Candidates, k.Shown())
+			out[i].MaxAge[k.ID], out[i].ExpiresIn[k.ID] = k.MaxAge, k.ExpiresIn
 		}
 	}
 	return out
@@ -166,22 +176,25 @@ func (l *loaded) tools() []engine.Tool {
 	s := l.bundle.Settings
 	out := make([]engine.Tool, len(s.Tools))
 	for i, t := range s.Tools {
-		out[i] = engine.Tool{Tool: t.Tool, Action: t.Action, Effect: t.Effect, Compensate: t.Compensate,
-			Reconcile: reconcilerName(&t.Reconcile),
-			Lookup:    engine.Lookup{After: t.Reconcile.After, Every: t.Reconcile.Every, Tries: int64(t.Reconcile.Tries)},
-			Polls:     t.Loop == "poll" || t.Loop == "off"}
+		out[i] = engine.Tool{Tool: t.Tool, Action: t.Action, ActionClass: t.ActionClass, Effect: t.Effect, Compensate: t.Compensate,
+			Keyed: t.Idempotency != "", Timeout: t.Timeout, Reconcile: reconcilerName(&t.Reconcile),
+			Lookup: engine.Lookup{After: t.Reconcile.After, Every: t.Reconcile.Every, Tries: int64(t.Reconcile.Tries)},
+			Polls:  t.Loop == "poll" || t.Loop == "off"}
 		switch t.Condition {
 		case "live_key":
 			out[i].Condition = "key"
+		case "precondition":
+			out[i].Condition = "precondition"
 		case "status_lookup":
-			out[i].Condition = "reconcile"
+			out[i].Condition = "lookup"
 		}
 	}
 	return out
 }
 
 // reconcilerName is the key in Parts.Reconcilers under which a declared lookup
-// is found; "" where a person or a callback tells.
+// is found, or who else tells: no reconciler has the names of a callback and of a
+// person.
 func reconcilerName(r *policies.Reconcile) string {
 	switch r.By {
 	case "http":
@@ -191,23 +204,21 @@ func reconcilerName(r *policies.Reconcile) string {
 	case "plugin":
 		return "plugin:" + r.Plugin
 	}
-	return ""
+	return r.By
 }
 
 func (l *loaded) budgets() []engine.Budget {
 	var out []engine.Budget
 	for _, b := range l.bundle.Settings.Budget.Limits {
 		e := engine.Budget{Name: b.Name, Scope: b.Scope, Limit: state.Amounts{
-			CostNanoUSD: int64(b.CostUSD * 1e9), Tokens: b.Tokens, Attempts: b.Attempts, TimeMS: b.Time.Milliseconds()}}
+			CostNanoUSD: nano(b.CostUSD), Tokens: b.Tokens, Attempts: b.Attempts, TimeMS: b.Time.Milliseconds()}}
 		switch b.Window {
 		case "hour":
 			e.Window = time.Hour
 		case "day":
 			e.Window = 24 * time.Hour
 		case "month":
-			// The engine's windows have one length; a calendar month has none.
-			e.Window = 30 * 24 * time.Hour
-			l.warn("budget %s: a month is counted as 30 days", b.Name)
+			e.Month = true
 		}
 		out = append(out, e)
 	}
@@ -219,7 +230,40 @@ func prices(s *policies.Settings) []engine.Price {
 	out := make([]engine.Price, len(s.Prices))
 	for i, p := range s.Prices {
 		out[i] = engine.Price{Provider: p.Provider, Model: p.Model,
-			InputPerMillion: int64(p.Input * 1e9), OutputPerMillion: int64(p.Output * 1e9)}
+			InputPerMillion: nano(p.Input), CachedPerMillion: nano(p.CachedInput), OutputPerMillion: nano(p.Output), PerCall: nano(p.PerCall)}
+	}
+	return out
+}
+
+// nano turns dollars into nano dollars.
+func nano(usd float64) int64 { return int64(math.Round(usd * 1e9)) }
+
+// readIntents are the classes whose reads leave durable intents.
+func readIntents(s *policies.Settings) []string {
+	var out []string
+	for _, i := range s.Impacts {
+		if i.Intents {
+			out = append(out, i.ActionClass)
+		}
+	}
+	return out
+}
+
+// bulkheads are the declared ones, and one for each tool that bounds its calls.
+func bulkheads(s *policies.Settings) []engine.Bulkhead {
+	var out []engine.Bulkhead
+	for _, b := range s.Bulkheads {
+		out = append(out, engine.Bulkhead{Name: b.Name, Scope: b.Scope, Most: b.Most})
+	}
+	for _, t := range s.Tools {
+		if t.MaxParallel <= 0 {
+			continue
+		}
+		b := engine.Bulkhead{Name: "tool:" + t.Tool, Tool: t.Tool, Action: t.Action, Scope: []string{"tool"}, Most: t.MaxParallel}
+		if t.Action != "" {
+			b.Name, b.Scope = b.Name+"/"+t.Action, []string{"tool", "action"}
+		}
+		out = append(out, b)
 	}
 	return out
 }
@@ -249,11 +293,12 @@ func profile(name string, p *policies.Profile, deadline time.Duration) engine.Re
 const tokenScale = 1000
 
 func retryTokens(b *policies.RetryBudget) engine.RetryTokens {
-	return engine.RetryTokens{Capacity: int64(b.Capacity * tokenScale), Cost: tokenScale, Refill: int64(b.Ratio * tokenScale), Floor: int64(b.Floor)}
+	return engine.RetryTokens{Capacity: int64(b.Capacity * tokenScale), Cost: tokenScale, Refill: int64(b.Ratio * tokenScale), Every: b.Refill, Floor: int64(b.Floor)}
 }
 
 func queueRules(q *policies.Queue) engine.QueueRules {
-	r := engine.QueueRules{MaxItems: q.MaxItems}
+	r := engine.QueueRules{Expires: q.Expires, MaxItems: q.MaxItems, PerTenant: q.PerTenant, Manual: q.Replay == "never",
+		Attempts: q.Attempts, Claim: q.Claim, KeepDead: q.Deadline}
 	if q.Pace > 0 {
 		r.Drain = max(int(q.Pace), 1)
 		r.Every = time.Duration(float64(r.Drain) / q.Pace * float64(time.Second))

@@ -112,7 +112,7 @@ func TestReloadNeverMixesTwoVersions(t *testing.T) {
 		wg.Go(func() {
 			for i := 0; !stop.Load(); i++ {
 				op := mail(fmt.Sprintf("r-%p-%d", &i, i))
-				op.ActionClass, op.Effect, op.RequestID = "marked", taxonomy.ReadOnly, ""
+				op.Tool, op.ActionClass, op.Effect, op.RequestID = "marked", "marked", taxonomy.ReadOnly, ""
 				_, err := c.Admit(t.Context(), op)
 				rej, ok := err.(*engine.Rejection)
 				if !ok || len(rej.Reasons) == 0 {

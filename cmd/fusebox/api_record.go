@@ -127,7 +127,7 @@ func (s *server) recordEarlier(w http.ResponseWriter, r *http.Request, req *reco
 // something could not be written: then it says so.
 func (s *server) settle(ctx context.Context, p *engine.Permit, req *recordRequest) (*recordAnswer, error) {
 	if u := req.usage; u.InputTokens != 0 || u.OutputTokens != 0 || u.CostNanoUSD != 0 {
-		p.Used(taxonomy.Estimate{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, CostNanoUSD: u.CostNanoUSD})
+		p.Used(engine.Usage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, CostNanoUSD: u.CostNanoUSD})
 	}
 	res, err := p.Settle(ctx, req.observation)
 	if res.Receipt == "" && err != nil {

@@ -69,6 +69,11 @@ func New(t testing.TB, change func(*engine.Parts)) *House {
 func Policy(r engine.Rules) *engine.Policy {
 	return &engine.Policy{
 		Version: "test@sha256:0000", Rules: r, Table: builtin.Default(), Breakers: Breakers(),
+		Tools: []engine.Tool{
+			{Tool: "mail", Keyed: true}, {Tool: "shop", Keyed: true},
+			{Tool: "desk", Effect: taxonomy.ConditionallyRepeatable, Condition: "key", Keyed: true},
+			{Tool: "shelf", Effect: taxonomy.IdempotentWrite},
+		},
 	}
 }
 

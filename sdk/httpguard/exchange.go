@@ -13,6 +13,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/google/uuid"
+
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -99,6 +101,7 @@ func send(e *engine.Engine, base http.RoundTripper, req *http.Request, c call) r
 		c.end(taxonomy.FailedBeforeSend)
 		return *no
 	}
+	keyed(&c.op)
 	permit, err := e.Admit(ctx, c.op)
 	if err == nil {
 		if err = permit.Mark(ctx); err != nil {
@@ -114,6 +117,19 @@ func send(e *engine.Engine, base http.RoundTripper, req *http.Request, c call) r
 	}
 	x := &exchange{call: c, permit: permit, caller: ctx, start: time.Now()}
 	return x.send(base, req)
+}
+
+// keyed gives a write without an idempotency key one of its own, the same for
+// every try of one request: it travels in the header, so the remote can know
+// the write by it.
+func keyed(op *taxonomy.Operation) {
+	if !op.Effect.Writes() || op.IdempotencyKey != "" {
+		return
+	}
+	if op.RequestID == "" {
+		op.RequestID = uuid.Must(uuid.NewV7()).String()
+	}
+	op.IdempotencyKey = "fusebox-http-" + op.RequestID
 }
 
 // spend takes one attempt from the budget that a caller further up owns.
@@ -341,7 +357,7 @@ func (x *exchange) callerGone() bool { return x.caller.Err() != nil }
 // used tells the engine what the answer says it cost.
 func (x *exchange) used(u usage) {
 	if u.seen {
-		x.permit.Used(u.estimate())
+		x.permit.Used(u.used())
 	}
 }
 

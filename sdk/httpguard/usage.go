@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
-	"github.com/fusebox-dev/fusebox/taxonomy"
+	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
 )
 
@@ -13,7 +13,8 @@ import (
 type usage struct {
 	seen    bool
 	in, out int64
-	cached  int64 // input tokens that some APIs count beside the input
+	beside  int64 // input tokens that some APIs count beside the input
+	cached  int64 // of all input tokens, those that the remote had cached
 	cost    int64 // nano dollars, where an API says so itself
 }
 
@@ -23,7 +24,7 @@ func (u *usage) read(s *jsonscan.Scanner) {
 		s.Skip()
 		return
 	}
-	var cached int64
+	var beside int64
 	s.EnterObject()
 	for key, more := s.NextKey(); more; key, more = s.NextKey() {
 		switch key {
@@ -31,15 +32,37 @@ func (u *usage) read(s *jsonscan.Scanner) {
 			u.in, u.seen = max(u.in, wholeOf(s)), true
 		case "completion_tokens", "output_tokens":
 			u.out, u.seen = max(u.out, wholeOf(s)), true
-		case "cache_creation_input_tokens", "cache_read_input_tokens":
-			cached += wholeOf(s)
+		case "cache_creation_input_tokens":
+			beside += wholeOf(s)
+		case "cache_read_input_tokens":
+			n := wholeOf(s)
+			beside += n
+			u.cached = max(u.cached, n)
+		case "prompt_tokens_details", "input_tokens_details":
+			u.details(s)
 		case "cost":
 			u.cost = max(u.cost, dollars(s))
 		default:
 			s.Skip()
 		}
 	}
-	u.cached = max(u.cached, cached)
+	u.beside = max(u.beside, beside)
+}
+
+// details reads how many of the input tokens were cached.
+func (u *usage) details(s *jsonscan.Scanner) {
+	if s.Kind() != jsonscan.Object {
+		s.Skip()
+		return
+	}
+	s.EnterObject()
+	for key, more := s.NextKey(); more; key, more = s.NextKey() {
+		if key == "cached_tokens" {
+			u.cached = max(u.cached, wholeOf(s))
+		} else {
+			s.Skip()
+		}
+	}
 }
 
 // dollars reads an amount in dollars as nano dollars.
@@ -55,9 +78,9 @@ func dollars(s *jsonscan.Scanner) int64 {
 	return int64(f*1e9 + 0.5)
 }
 
-// estimate is the usage in the form that the engine settles.
-func (u *usage) estimate() taxonomy.Estimate {
-	return taxonomy.Estimate{InputTokens: u.in + u.cached, OutputTokens: u.out, CostNanoUSD: u.cost}
+// used is the usage in the form that the engine settles.
+func (u *usage) used() engine.Usage {
+	return engine.Usage{InputTokens: u.in + u.beside, CachedTokens: u.cached, OutputTokens: u.out, CostNanoUSD: u.cost}
 }
 
 // usageOf reads the usage of an answer that is one JSON object. It stands near
