@@ -172,8 +172,9 @@ func (e *Engine) replay(ctx context.Context, it state.Item, most int, replay Rep
 const again = 5 * time.Second
 
 // disposition says what becomes of an item after its attempt. Work that was
-// refused for a while waits on; work that failed for good is a dead letter that
-// a person looks at; an UNKNOWN write is never tried again from a queue.
+// refused for a while, or failed in a way that may pass, waits on while policy
+// allows another attempt; work that failed for good is a dead letter that a
+// person looks at; an UNKNOWN write is never tried again from a queue.
 func (e *Engine) disposition(it state.Item, res Result, err error, most int) state.Disposition {
 	d := state.Disposition{Reason: res.Verdict.Reason}
 	if res.Attempts > 0 {
@@ -185,6 +186,9 @@ func (e *Engine) disposition(it state.Item, res Result, err error, most int) sta
 		d.State = state.Done
 	case most > 0 && res.Attempts > 0 && len(it.Attempts)+1 >= most:
 		d.State, d.Reason = state.Dead, "attempts_exhausted"
+	case most > 0 && res.passing():
+		d.State = state.Waiting
+		d.At = e.clock.Now().Add(DefaultRetries["background"].wait(len(it.Attempts)+1, res.Verdict.RetryAfter, e.draw()))
 	case rej != nil && (rej.Next == "wait" || rej.Next == "fallback" || rej.Next == "queue"):
 		d.State, d.Reason = state.Waiting, rej.Reason
 		d.At = rej.RetryAt
@@ -226,6 +230,15 @@ func (e *Engine) sweep(ctx context.Context) {
 			e.discarded(it, "dead_letter_expired")
 		}
 	}
+}
+
+// passing reports a failure that another attempt, later, may not meet again.
+func (r *Result) passing() bool {
+	v := r.Verdict
+	if r.Exhausted != "" {
+		v = r.Last
+	}
+	return r.Attempts > 0 && v.Retry.Automatic()
 }
 
 // discarded reports an item that will not be tried again.

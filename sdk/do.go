@@ -2,8 +2,10 @@ package sdk
 
 import (
 	"context"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -24,6 +26,34 @@ func (c *Client) DoWith(ctx context.Context, op taxonomy.Operation, send engine.
 // streams, proxies and everything that sends by itself.
 func (c *Client) Admit(ctx context.Context, op taxonomy.Operation) (*engine.Permit, error) {
 	return c.engine.Admit(ctx, op)
+}
+
+// Enqueue keeps work that admission answered with "queue" until its circuit lets
+// it go, or it expires. The payload is what a later replay needs; seal it where
+// it must not be read in the store.
+func (c *Client) Enqueue(ctx context.Context, op taxonomy.Operation, payload []byte, rej *engine.Rejection) (state.Item, error) {
+	return c.engine.Enqueue(ctx, op, payload, rej)
+}
+
+// Work replays waiting work until ctx ends: a few items at a time at the pace of
+// the policy, each prepared afresh by replay and carried through the whole path.
+// Any number of workers, in any number of processes on one store, may do so;
+// each item is one worker's at a time. Errors of single items go to failed,
+// which may be nil; they are in the receipts too.
+func (c *Client) Work(ctx context.Context, worker string, replay engine.Replay, failed func(error)) error {
+	const look = 250 * time.Millisecond // how soon it is seen that a pause is over
+	t := time.NewTicker(look)
+	defer t.Stop()
+	for {
+		if _, err := c.engine.Drain(ctx, worker, replay); err != nil && failed != nil && ctx.Err() == nil {
+			failed(err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+	}
 }
 
 // Do carries an operation whose attempts give a value. The value is that of the
