@@ -24,6 +24,9 @@ import (
 const childEnv = "FUSEBOX_TEST_CHILD"
 
 func TestMain(m *testing.M) {
+	if what := os.Getenv(killedEnv); what != "" {
+		killed(what)
+	}
 	if what := os.Getenv(childEnv); what != "" {
 		child(what)
 		os.Exit(3) // it should have been killed
