@@ -98,7 +98,9 @@ func appendText(b []byte, s string) []byte {
 // Decode reads what Encode wrote, while the store's clock shows at and this
 // process's shows now. The time since it was written passes in the circuit too.
 // A store's clock that went back counts as no time, one that leapt ahead as
-// maxAge; deadlines are bounded by what the rule could have set.
+// maxAge; deadlines are bounded by what the rule could have set. Only an
+// override ends when it was said to, however long nobody looked: what ended
+// while every process was down must not come back with the next one.
 func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	if len(data) == 0 {
 		return Circuit{}, ErrNoRecord
@@ -113,7 +115,8 @@ func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	c.RampOK, c.Row, c.Lost, c.Decided, c.Window.Shape = d.u32(), d.u32(), d.u32(), d.u32(), d.u32()
 	c.Version = d.u64()
 	written := time.Unix(0, int64(d.u64()))
-	d.age = Instant(min(max(at.Sub(written), 0), maxAge(r)))
+	age := min(max(at.Sub(written), 0), longest)
+	d.age = Instant(min(age, maxAge(r)))
 	c.Since, c.Until = d.when(), d.when()
 	if c.Version == 0 {
 		c.Since = 0 // it has never changed
@@ -134,6 +137,7 @@ func Decode(data []byte, r *Rule, now Instant, at time.Time) (Circuit, error) {
 	}
 	w.Late, w.ShadowOK, w.ShadowFailed = d.u32(), d.u32(), d.u32()
 	if k := OverrideKind(d.u8()); k != NoOverride {
+		d.age = Instant(age)
 		c.Override = &Override{Kind: k, Until: d.when(), By: d.text(), Why: d.text()}
 	}
 	c.Detail = d.text()

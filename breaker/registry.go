@@ -21,7 +21,7 @@ type Options struct {
 	// MaxOverride is the longest an override may last; 0 is 24 hours.
 	MaxOverride time.Duration
 	// Shared says that leases, and OPEN to HALF_OPEN, come from a store: Tick
-	// then takes no circuit there by itself.
+	// then takes no circuit there by itself. Roll-ups are asked for with RollUp.
 	Shared bool
 	// Tokens gives lease tokens, unique in the fleet and never 0; nil draws
 	// random ones.
