@@ -29,7 +29,7 @@ func (e *Engine) Approve(ctx context.Context, a taxonomy.Approval) error {
 	r := e.newReceipt(receipts.KindOverride, receipts.Ledger)
 	r.Layer, r.Scope, r.Tenant = taxonomy.LayerAuthority, a.Scope, a.Tenant
 	r.Reason, r.By, r.Approval = "approval_granted", a.By, a.ID
-	r.Override = &receipts.OverrideNote{By: a.By, Reason: "approval_granted", ExpiresUS: a.Until.UnixMicro()}
+	r.Override = &receipts.OverrideNote{By: a.By, Reason: "approval_granted", Ticket: a.Reason, ExpiresUS: a.Until.UnixMicro()}
 	if _, err := e.await(ctx, e.begin(ctx, r)); err != nil {
 		return fmt.Errorf("approve %s: %w", a.Scope, err)
 	}

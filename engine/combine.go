@@ -141,7 +141,7 @@ func (c *combiner) write(ctx context.Context, key string, batch uint64, events [
 	if err != nil || bad != nil {
 		return errors.Join(err, bad)
 	}
-	return c.e.installDoc(doc)
+	return c.e.installDoc(ctx, doc)
 }
 
 // fold steps the stored circuit through the events. A document that was never

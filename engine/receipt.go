@@ -238,8 +238,16 @@ func (e *Engine) overrideReceipt(key string, o breaker.Override) *receipts.Recei
 	r := e.newReceipt(receipts.KindOverride, receipts.Audit)
 	r.Scope = breaker.Scope(key)
 	r.Breaker, _, _ = strings.Cut(key, "|")
+	for _, b := range e.policy.Load().Breakers {
+		if b.Name == r.Breaker {
+			r.Layer = b.Layer
+		}
+	}
 	r.Reason, r.By = o.Kind.String(), o.By
-	r.Override = &receipts.OverrideNote{By: o.By, Reason: o.Kind.String()}
+	if o.Kind == breaker.NoOverride {
+		r.Reason = "released"
+	}
+	r.Override = &receipts.OverrideNote{By: o.By, Reason: r.Reason, Ticket: o.Why}
 	if o.Until != 0 {
 		r.Override.ExpiresUS = e.at(o.Until).UnixMicro()
 	}

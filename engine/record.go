@@ -34,6 +34,8 @@ func (p *Permit) record(ctx context.Context, v taxonomy.Verdict, feeds []taxonom
 			Scope: p.path.ScopeOf(f), Signal: f.Signal, Reason: f.Reason})
 	}
 	err := e.carry(ctx, rec)
+	up, uerr := e.rollUp(ctx, rec.Changes)
+	out.changes, err = append(out.changes, up...), errors.Join(err, uerr)
 	e.meter.Stage("record", time.Duration(e.clock.Mono()-start))
 	return out, errors.Join(rec.Err(), err)
 }
@@ -166,6 +168,9 @@ func (e *Engine) stored(key string, d state.Doc, rule *breaker.Rule) (breaker.Ci
 // nothing better is known, or a wall clock that jumps would end a cooldown, or
 // never let it end.
 func anchored(c, local breaker.Circuit) breaker.Circuit {
+	if local.Override != nil && c.Decided == local.Decided {
+		c.Override = local.Override // the same decision
+	}
 	if c.Version != local.Version || c.State != local.State {
 		return c
 	}
@@ -183,26 +188,39 @@ func anchored(c, local breaker.Circuit) breaker.Circuit {
 // restore reads every circuit back. One that cannot be read is refused rather
 // than taken for closed.
 func (e *Engine) restore(ctx context.Context) error {
-	return e.parts.Store.Each(ctx, docPrefix, func(d state.Doc) error { return e.installDoc(d) })
+	_, err := e.installEach(ctx, docPrefix)
+	return err
 }
 
-// installDoc puts a document's circuit in force here. One whose breaker is no
-// more, or whose scope changed, is left where it is.
-func (e *Engine) installDoc(d state.Doc) error {
-	key := strings.TrimPrefix(d.Key, docPrefix)
-	rule, ok := e.rule(key)
-	if !ok || len(d.Data) == 0 {
-		return nil
-	}
-	c, err := e.stored(key, d, rule)
+// installDoc puts a document's circuit in force here, and what is wider where
+// that opens it.
+func (e *Engine) installDoc(ctx context.Context, d state.Doc) error {
+	changes, err := e.install(d)
 	if err != nil {
 		return err
 	}
-	_, _, err = e.registry.Install(key, c, e.clock.Mono())
-	if errors.Is(err, breaker.ErrUnknownCircuit) {
-		return nil
-	}
+	up, err := e.rollUp(ctx, changes)
+	e.noteChanges(up, nil)
 	return err
+}
+
+// install puts a document's circuit in force here. One whose breaker is no
+// more, or whose scope changed, is left where it is.
+func (e *Engine) install(d state.Doc) ([]breaker.Change, error) {
+	key := strings.TrimPrefix(d.Key, docPrefix)
+	rule, ok := e.rule(key)
+	if !ok || len(d.Data) == 0 {
+		return nil, nil
+	}
+	c, err := e.stored(key, d, rule)
+	if err != nil {
+		return nil, err
+	}
+	_, changes, err := e.registry.Install(key, c, e.clock.Mono())
+	if errors.Is(err, breaker.ErrUnknownCircuit) {
+		return nil, nil
+	}
+	return changes, err
 }
 
 // rule is the rule in force for a key.
@@ -228,7 +246,7 @@ func (e *Engine) watch(ctx context.Context) error {
 			return state.ErrUnavailable
 		}
 		if !ev.Beat {
-			if err := e.installDoc(ev.Doc); err != nil {
+			if err := e.installDoc(ctx, ev.Doc); err != nil {
 				e.meter.StoreError("watch", err)
 			}
 		}
@@ -246,7 +264,7 @@ func (e *Engine) follow(ctx context.Context) {
 		if !e.clock.Sleep(beat, ctx.Done()) {
 			return
 		}
-		if err := e.restore(ctx); err != nil && ctx.Err() == nil {
+		if err := e.catchUp(ctx); err != nil && ctx.Err() == nil {
 			e.meter.StoreError("watch", err)
 		}
 	}
@@ -313,5 +331,8 @@ func (e *Engine) Release(ctx context.Context, scope, by, why string) error {
 // store.
 func (e *Engine) operated(ctx context.Context, key string, ev breaker.Event, changes []breaker.Change) error {
 	e.noteChanges(changes, nil)
-	return e.pushNow(ctx, e.combine.add([]event{{key: key, Event: ev, at: e.clock.Mono(), urgent: true}}))
+	err := e.pushNow(ctx, e.combine.add([]event{{key: key, Event: ev, at: e.clock.Mono(), urgent: true}}))
+	up, uerr := e.rollUp(ctx, changes)
+	e.noteChanges(up, nil)
+	return errors.Join(err, uerr)
 }

@@ -182,7 +182,7 @@ type ModuleNote struct {
 // An OverrideNote is a human decision.
 type OverrideNote struct {
 	By        string
-	Ticket    string
+	Ticket    string // why, in the words of who decided: "ticket 4711"
 	ExpiresUS int64
 	Reason    string // a code
 }
