@@ -169,11 +169,11 @@ func Scope(key string) string {
 func (s *Setting) KeyOf(scope string) (string, error) {
 	breaker, rest, ok := strings.Cut(scope, ":")
 	if !ok || breaker != s.Name {
-		return "", fmt.Errorf("scope %q does not begin with %q", scope, s.Name+":")
+		return "", fmt.Errorf("scope %.100q does not begin with %q", scope, s.Name+":")
 	}
 	values := strings.Split(rest, "/")
 	if len(values) > len(s.Scope) {
-		return "", fmt.Errorf("scope %q has %d parts, breaker %q has only %s", scope, len(values), s.Name, strings.Join(s.Scope, ", "))
+		return "", fmt.Errorf("scope %.100q has %d parts, breaker %q has only %s", scope, len(values), s.Name, strings.Join(s.Scope, ", "))
 	}
 	b := []byte(s.Name)
 	for i, v := range values {
@@ -185,11 +185,11 @@ func (s *Setting) KeyOf(scope string) (string, error) {
 		case "-":
 			v = ""
 		case "":
-			return "", fmt.Errorf("scope %q: part %d (%s) is empty; write - for an absent one", scope, i+1, s.Scope[i])
+			return "", fmt.Errorf("scope %.100q: part %d (%s) is empty; write - for an absent one", scope, i+1, s.Scope[i])
 		}
 		text, err := unescape(v)
 		if err != nil {
-			return "", fmt.Errorf("scope %q: %w", scope, err)
+			return "", fmt.Errorf("scope %.100q: %w", scope, err)
 		}
 		b = appendPart(b, s.Scope[i], text)
 	}

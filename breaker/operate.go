@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Errors of operators' requests.
@@ -60,12 +61,20 @@ func (g *Registry) Find(scope string) (string, error) {
 	if name, parts, err := parseKey(scope); err == nil && len(parts) > 0 && g.conf.Load().byName[name] != nil {
 		return scope, nil
 	}
-	for _, k := range g.conf.Load().list {
-		if key, err := k.KeyOf(scope); err == nil {
-			return key, nil
+	name, _, _ := strings.Cut(scope, ":")
+	if k := g.conf.Load().byName[name]; k != nil && strings.Contains(scope, ":") {
+		key, err := k.KeyOf(scope)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrUnknownCircuit, err)
 		}
+		return key, nil
 	}
-	return "", fmt.Errorf("circuit %q: %w; write breaker:value/value, widest first", scope, ErrUnknownCircuit)
+	var names []string
+	for _, k := range g.conf.Load().list {
+		names = append(names, k.Name)
+	}
+	return "", fmt.Errorf("circuit %.100q: %w; write breaker:value/value, widest first, with one of the breakers %s",
+		scope, ErrUnknownCircuit, strings.Join(names, ", "))
 }
 
 // Override lays a human decision over a circuit. It says who, why and until

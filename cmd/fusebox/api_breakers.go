@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -59,20 +60,30 @@ func layerNamed(name string) (string, error) {
 
 // circuits lists those of a layer whose scope begins with a prefix; "" is all.
 func (s *server) circuits(layer, scope string) []circuitDoc {
-	now := s.clock.Mono()
-	at := func(i breaker.Instant) time.Time {
-		if i == 0 {
-			return time.Time{}
-		}
-		return s.clock.Now().Add(i.Sub(now)).UTC().Truncate(time.Millisecond)
-	}
+	return circuitsOf(s.engine.Breakers(), s.clock, layer, scope)
+}
+
+// circuitsOf lists a registry's circuits that are not as good as new. scope is
+// the beginning of a readable scope, or one circuit's key.
+func circuitsOf(reg *breaker.Registry, clock engine.Clock, layer, scope string) []circuitDoc {
 	out := []circuitDoc{}
-	for _, l := range s.engine.Breakers().List(false, now) {
-		if (layer == "" || l.Layer == layer) && strings.HasPrefix(l.Scope, scope) {
-			out = append(out, describeCircuit(&l, at))
+	for _, l := range reg.List(false, clock.Mono()) {
+		if (layer == "" || l.Layer == layer) && (strings.HasPrefix(l.Scope, scope) || l.Key == scope) {
+			out = append(out, describeCircuit(&l, wall(clock)))
 		}
 	}
 	return out
+}
+
+// wall shows instants of a clock as times for people.
+func wall(clock engine.Clock) func(breaker.Instant) time.Time {
+	now, mono := clock.Now(), clock.Mono()
+	return func(i breaker.Instant) time.Time {
+		if i == 0 {
+			return time.Time{}
+		}
+		return now.Add(i.Sub(mono)).UTC().Truncate(time.Millisecond)
+	}
 }
 
 func describeCircuit(l *breaker.Listing, at func(breaker.Instant) time.Time) circuitDoc {

@@ -93,7 +93,7 @@ func (s *server) postOverride(w http.ResponseWriter, r *http.Request, who string
 	if err := s.operations.override(r.Context(), who, req); err != nil {
 		return err
 	}
-	writeAnswer(w, http.StatusOK, breakersDoc{1, string(s.engine.Version()), s.circuits("", req.Scope)})
+	writeAnswer(w, http.StatusOK, breakersDoc{1, string(s.engine.Version()), s.operations.circuit(req.Scope)})
 	return nil
 }
 

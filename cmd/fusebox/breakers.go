@@ -1,37 +1,52 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"io"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fusebox-dev/fusebox/breaker"
 )
 
 func breakersCommand() *cobra.Command {
 	return group("breakers", "See what is open, and why", `A breaker is a rule of the policy; a circuit is its state for one scope. These
-commands show the circuits of a running server: what is open, which figures
-opened it, and when it is asked again. Overrides are human decisions over a
-circuit: each says who and why, ends by itself, and leaves a receipt.`,
+commands show what is open, which figures opened it, and when it is asked again.
+Open, close and release are human decisions over a circuit: each says who and
+why, ends by itself, and leaves a receipt. All of them work the same against a
+running server and a data directory.`,
 		breakersListCommand(), breakersShowCommand(),
-		overrideCommand("force-open", "force_open", "Stop a circuit by hand: nothing is sent until it ends"),
-		overrideCommand("force-closed", "force_closed", "Let everything through a circuit by hand, until it ends"),
-		overrideCommand("release", "release", "Take an override back before its end"))
+		overrideCommand("open", "force_open", "Stop a circuit by hand: nothing is sent until it ends"),
+		overrideCommand("close", "force_closed", "Let everything through a circuit by hand, until it ends"),
+		overrideCommand("release", "release", "Take an override back before its end"),
+		hidden(overrideCommand("force-open", "force_open", "The former name of open")),
+		hidden(overrideCommand("force-closed", "force_closed", "The former name of close")))
+}
+
+// hidden keeps a former name working without showing it.
+func hidden(cmd *cobra.Command) *cobra.Command {
+	cmd.Hidden = true
+	return cmd
 }
 
 func breakersListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List every circuit that is not as good as new",
+		Long: `List shows every circuit that is not as good as new: of the server that runs on
+the data directory, else as the directory's store has them. What a closed
+circuit counts lives in the process that runs, and reaches the store in beats.`,
 		Example: `  fusebox breakers list
   fusebox breakers list --layer provider
   fusebox breakers list --scope provider:openai --json`,
 	}
-	addData(cmd)
-	addServer(cmd)
+	addLook(cmd)
 	layer := cmd.Flags().String("layer", "", "only of this `LAYER`: provider, tool, workflow, semantic, budget, authority")
 	scope := cmd.Flags().String("scope", "", "only those whose scope begins with this `PREFIX`")
 	asJSON := jsonFlag(cmd)
@@ -39,24 +54,56 @@ func breakersListCommand() *cobra.Command {
 		if _, err := layerNamed(*layer); err != nil {
 			return usageError(cmd, err)
 		}
-		list, err := listCircuits(cmd, *layer, *scope)
-		if err != nil {
+		found, err := lookAtCircuits(cmd, *layer, *scope)
+		if found == nil {
 			return err
 		}
-		if *asJSON {
-			return writeJSON(cmd.OutOrStdout(), map[string]any{"v": 1, "breakers": list})
-		}
-		if len(list) == 0 {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "every circuit is closed and as good as new")
-			return err
-		}
-		rows := make([][]string, 0, len(list))
-		for _, c := range list {
-			rows = append(rows, []string{c.Scope, c.State, c.Mode, dash(c.Reason), window(c), retry(c)})
-		}
-		return writeTable(cmd.OutOrStdout(), []string{"circuit", "state", "mode", "why", "window", "asks again"}, rows)
+		return errors.Join(found.writeList(cmd.OutOrStdout(), *asJSON), err)
 	}
 	return cmd
+}
+
+// writeList prints circuits, and where they were read when that is not a server.
+func (f *circuitsFound) writeList(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return writeJSON(w, f)
+	}
+	if len(f.Breakers) == 0 {
+		none := "every circuit is closed and as good as new"
+		if f.narrowed {
+			none = "no other circuit was asked for, or could be read, that is not closed and as good as new"
+		}
+		fmt.Fprintln(w, none)
+		return f.writeSource(w)
+	}
+	rows := make([][]string, 0, len(f.Breakers))
+	for _, c := range f.Breakers {
+		rows = append(rows, []string{c.Scope, stateOf(c), c.Mode, dash(c.Reason), window(c), retry(c)})
+	}
+	if err := writeTable(w, []string{"circuit", "state", "mode", "why", "window", "asks again"}, rows); err != nil {
+		return err
+	}
+	return f.writeSource(w)
+}
+
+// writeSource says what of a directory without a server is known.
+func (f *circuitsFound) writeSource(w io.Writer) error {
+	if f.Source == fromServer {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "as last stored in %s, on which no server runs; what closed circuits count since then lived in the process that ran\n", printable(f.dir))
+	if n := len(f.Orphans); n > 0 {
+		_, err = fmt.Fprintf(w, "%d stored circuits belong to no breaker of this policy; --policies names another one: %s\n", n, printable(strings.Join(f.Orphans[:min(n, 5)], ", ")))
+	}
+	return err
+}
+
+// stateOf is the state, and the decision that lies over it.
+func stateOf(c circuitDoc) string {
+	if c.Override == "" {
+		return c.State
+	}
+	return c.State + ", " + c.Override
 }
 
 func window(c circuitDoc) string {
@@ -65,28 +112,16 @@ func window(c circuitDoc) string {
 
 func retry(c circuitDoc) string {
 	switch {
-	case c.State != "OPEN" && c.Override == "":
+	case c.State == breaker.HalfOpen.String() && c.Override == "":
+		return "by probes"
+	case c.Override == breaker.ForcedClosed.String(), c.State != breaker.Open.String() && c.Override == "":
 		return "-"
 	case c.RetryAt.IsZero():
 		return "on evidence"
+	case time.Since(c.RetryAt) >= 0:
+		return "at the next call" // the cooldown is over, and nobody has called since
 	}
 	return ago(time.Since(c.RetryAt))
-}
-
-// listCircuits asks the server of the command's data directory. Circuits of a
-// directory without a server are not shown: their deadlines run only inside an
-// engine.
-func listCircuits(cmd *cobra.Command, layer, scope string) ([]circuitDoc, error) {
-	dir, srv, err := where(cmd)
-	if err != nil {
-		return nil, err
-	}
-	if srv == nil {
-		return nil, withStatus(exitSetup, fmt.Errorf("no fusebox server runs on %s; start fusebox serve, or name a running one with --server", dir))
-	}
-	var answer struct{ Breakers []circuitDoc }
-	err = srv.get(cmd.Context(), "/v1/breakers?"+url.Values{"layer": {layer}, "scope": {scope}}.Encode(), &answer)
-	return append([]circuitDoc{}, answer.Breakers...), err
 }
 
 func breakersShowCommand() *cobra.Command {
@@ -97,70 +132,52 @@ func breakersShowCommand() *cobra.Command {
   fusebox breakers show provider:openai --json`,
 		Args: cobra.ExactArgs(1),
 	}
-	addData(cmd)
-	addServer(cmd)
+	addLook(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		list, err := listCircuits(cmd, "", args[0])
-		if err != nil {
+		found, err := lookAtCircuits(cmd, "", args[0])
+		if found == nil {
 			return err
 		}
-		for _, c := range list {
-			if c.Scope == args[0] || c.Key == args[0] {
-				return showCircuit(cmd, c, *asJSON)
-			}
+		if c := found.named(args[0]); c != nil {
+			return found.writeOne(cmd.OutOrStdout(), c, *asJSON)
 		}
-		return errors.New("there is no such circuit, or it is as good as new; fusebox breakers list shows the others")
+		return errors.Join(err, fmt.Errorf("there is no circuit %.200q, or it is as good as new; fusebox breakers list shows the others", args[0]))
 	}
 	return cmd
 }
 
-func showCircuit(cmd *cobra.Command, c circuitDoc, asJSON bool) error {
+// named is the circuit of exactly this scope or key; nil when it is not there.
+func (f *circuitsFound) named(scope string) *circuitDoc {
+	for i := range f.Breakers {
+		if c := &f.Breakers[i]; c.Scope == scope || c.Key == scope {
+			return c
+		}
+	}
+	return nil
+}
+
+func (f *circuitsFound) writeOne(w io.Writer, c *circuitDoc, asJSON bool) error {
 	if asJSON {
-		return writeJSON(cmd.OutOrStdout(), c)
+		return writeJSON(w, c)
 	}
 	rows := [][]string{
 		{"circuit", c.Scope}, {"breaker", c.Breaker + ", layer " + c.Layer}, {"state", c.State}, {"mode", c.Mode},
-		{"why", dash(c.Reason)}, {"detail", dash(c.Detail)}, {"window", window(c)},
-		{"ratio", strconv.FormatFloat(c.Ratio, 'f', 3, 64)}, {"asks again", retry(c)},
+		{"why", dash(c.Reason)}, {"detail", dash(c.Detail)}, {"window", window(*c)},
+		{"ratio", strconv.FormatFloat(c.Ratio, 'f', 3, 64)}, {"asks again", retry(*c)},
 	}
 	if !c.Since.IsZero() {
 		rows = append(rows, []string{"since", c.Since.Format(time.RFC3339)})
 	}
-	for class, n := range c.Excluded {
-		rows = append(rows, []string{"not counted", class + ": " + strconv.FormatInt(n, 10)})
+	for _, class := range slices.Sorted(maps.Keys(c.Excluded)) {
+		rows = append(rows, []string{"not counted", class + ": " + strconv.FormatInt(c.Excluded[class], 10)})
 	}
 	if c.Override != "" {
 		rows = append(rows, []string{"override", fmt.Sprintf("%s by %s until %s: %s", c.Override, c.OverrideBy, c.OverrideEnd.Format(time.RFC3339), c.OverrideWhy)})
 	}
 	rows = append(rows, []string{"woken", dash(c.Alerts)}, []string{"may close it", dash(c.Closes)})
-	return writeTable(cmd.OutOrStdout(), nil, rows)
-}
-
-// overrideCommand is one of the three human decisions about a circuit.
-func overrideCommand(use, action, short string) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     use + " SCOPE",
-		Short:   short,
-		Example: "  fusebox breakers " + use + " provider:openai/-/gpt-x --reason \"ticket 4711\"",
-		Args:    cobra.ExactArgs(1),
-	}
-	by := addChange(cmd)
-	reason := cmd.Flags().String("reason", "", "`WHY`, in one line; it stands in the receipt")
-	lasts := ""
-	if action != "release" {
-		cmd.Example += " --for 30m"
-		cmd.Flags().StringVar(&lasts, "for", "", "`HOW LONG`, such as 30m; at most 24h")
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		req := overrideRequest{Scope: args[0], Action: action, For: lasts, Reason: *reason}
-		var ignored any
-		err := change(cmd, "/v1/overrides", req, &ignored, func(ctx context.Context, o operations) error { return o.override(ctx, *by, req) })
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", printable(args[0]), use)
+	if err := writeTable(w, nil, rows); err != nil {
 		return err
 	}
-	return cmd
+	return f.writeSource(w)
 }

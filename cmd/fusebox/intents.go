@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -107,7 +108,9 @@ func where(cmd *cobra.Command) (dir string, srv *serverClient, err error) {
 // directory must not make one.
 func openStore(ctx context.Context, dir string) (state.Store, error) {
 	path := filepath.Join(dir, "state.db")
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, withStatus(exitSetup, fmt.Errorf("open %w; name a data directory that this user may read with --data, or a running server with --server", err))
+	} else if err != nil {
 		return nil, withStatus(exitSetup, fmt.Errorf("open %s: there is no state; name the directory of a server with --data, or a running one with --server", path))
 	}
 	store, err := sqlite.Open(ctx, path, sqlite.Options{})

@@ -177,7 +177,7 @@ func (o operations) approve(ctx context.Context, by string, r approvalRequest) (
 	}
 	rec := o.receipt(receipts.KindOverride, by, "approval_granted")
 	rec.Layer, rec.Scope, rec.Tenant, rec.Approval = taxonomy.LayerAuthority, "approval:"+a.Scope, a.Tenant, a.ID
-	rec.Override = &receipts.OverrideNote{By: by, ExpiresUS: a.Until.UnixMicro(), Reason: "approval_granted"}
+	rec.Override = &receipts.OverrideNote{By: by, ExpiresUS: a.Until.UnixMicro(), Reason: "approval_granted", Ticket: r.Reason}
 	_, err = o.log.Commit(ctx, rec)
 	return a, err
 }

@@ -96,7 +96,7 @@ func TestOverrideOfARunningServer(t *testing.T) {
 	if d := decision(); d != "allow" {
 		t.Fatalf("before: %s", d)
 	}
-	for _, c := range []struct{ action, more, want string }{{"force-open", "--for=30m", "reject"}, {"release", "", "allow"}} {
+	for _, c := range []struct{ action, more, want string }{{"open", "--for=30m", "reject"}, {"release", "", "allow"}} {
 		args := []string{"breakers", c.action, scope, "--data", data, "--reason", "drill", "--by", "operator ann"}
 		if c.more != "" {
 			args = append(args, c.more)
@@ -111,7 +111,7 @@ func TestOverrideOfARunningServer(t *testing.T) {
 		t.Errorf("the receipts of the overrides: status %d\n%s", status, out)
 	}
 	for _, args := range [][]string{{"--for=30m"}, {"--reason=x"}, {"--reason=x", "--for=forever"}} {
-		line := append([]string{"breakers", "force-open", scope, "--data", data}, args...)
+		line := append([]string{"breakers", "open", scope, "--data", data}, args...)
 		if status, _, errs := fusebox(t, "", line...); status != exitUsage || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%v: status %d, %s", args, status, errs)
 		}

@@ -211,7 +211,7 @@ func (x *explainer) flipAdmission() {
 		if r.ReopenAtUS > 0 {
 			say(&x.Flip, "Time: from %s on, %s later, a probe is let through.", clock(r.ReopenAtUS), span(time.Duration(r.ReopenAtUS-r.TimeUS)*time.Microsecond))
 		}
-		say(&x.Flip, "A closed circuit. By hand: fusebox breakers force-closed %s.", r.Scope)
+		say(&x.Flip, "A closed circuit. By hand: fusebox breakers close %s.", r.Scope)
 	case r.Layer == taxonomy.LayerAuthority:
 		say(&x.Flip, "Another policy, or another question: a rule denied this operation, and no retry, approval or circuit changes that.")
 	case r.Layer == taxonomy.LayerBudget:
@@ -323,7 +323,14 @@ func (x *explainer) other() {
 		say(&x.Why, "It was done by %s.", r.By)
 	}
 	if o := r.Override; o != nil {
-		say(&x.Why, "%s decided %s until %s.", o.By, o.Reason, clock(o.ExpiresUS))
+		until, why := "", ""
+		if o.ExpiresUS > 0 {
+			until = " until " + clock(o.ExpiresUS)
+		}
+		if o.Ticket != "" {
+			why = ": " + o.Ticket
+		}
+		say(&x.Why, "%s decided %s%s%s.", o.By, o.Reason, until, why)
 	}
 	x.rules("These rules spoke")
 	if r.Scope != "" {
