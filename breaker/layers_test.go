@@ -480,17 +480,17 @@ func TestSwapKeepsCircuits(t *testing.T) {
 	}
 }
 
-// elsewhere names the faults that are not about circuits alone, and where they
-// are shown.
+// elsewhere names the faults that are not about circuits alone, and the file
+// that tests each by its number.
 var elsewhere = map[int]string{
-	23: "engine: one outcome for one stream, at its end",
-	24: "engine: a stalled stream is UNKNOWN or slow, and no fallback restarts it",
-	51: "policies: routing charges one scope for one cause",
-	54: "engine: the last resort among fallback candidates",
-	55: "engine: one execution budget over nested loops",
-	56: "engine: the retry budget refills from first attempts",
-	57: "engine: backoff goes on while the retry budget is empty",
-	58: "engine: a reclaimed queued write is UNKNOWN",
+	23: "../engine/faults_test.go", // one outcome for one stream, at its end
+	24: "../engine/faults_test.go", // a stalled stream is UNKNOWN, and no fallback restarts it
+	51: "../sdk/fault_test.go",     // the shipped routing charges one scope for one cause
+	54: "../engine/faults_test.go", // the last resort among fallback candidates
+	55: "../engine/faults_test.go", // one execution budget over nested loops
+	56: "../engine/faults_test.go", // the retry budget refills from first attempts
+	57: "../engine/faults_test.go", // backoff goes on while the retry budget is empty
+	58: "../engine/faults_test.go", // a reclaimed queued write is UNKNOWN
 }
 
 // TestEveryFaultIsNamed: no fault of the list is without a test here or a place
@@ -512,8 +512,15 @@ func TestEveryFaultIsNamed(t *testing.T) {
 	}
 	for n := 1; n <= 61; n++ {
 		here := regexp.MustCompile(`func TestFault` + two(n) + `\(|\(also fault ` + strconv.Itoa(n) + `\)`).MatchString(text.String())
-		if _, there := elsewhere[n]; here == there {
+		file, there := elsewhere[n]
+		if here == there {
 			t.Errorf("fault %d: a test here is %v, named elsewhere is %v", n, here, there)
+		}
+		if !there {
+			continue
+		}
+		if b, err := os.ReadFile(file); err != nil || !strings.Contains(string(b), "func TestFault"+two(n)+"(") {
+			t.Errorf("fault %d: %s does not test it: %v", n, file, err)
 		}
 	}
 	for n := 1; n <= 28; n++ {
