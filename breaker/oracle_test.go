@@ -316,7 +316,12 @@ func (o *oracle) window() string {
 	quiet := o.ev.Kind == Admit || o.ev.Kind == Release || o.ev.Kind == Renew || o.ev.Kind == Tick ||
 		o.ev.Kind == Outcome && o.ev.Outcome == Excluded
 	if quiet && !o.moved() {
-		at := func(c Circuit) Tally { return c.Window.At(&o.r.Window, o.now).Sum }
+		at := func(c Circuit) Tally {
+			if c.Window.Used && o.now.Sub(c.Window.Last) >= o.r.Forget {
+				return Tally{} // too old to count at all, in a window by count too
+			}
+			return c.Window.At(&o.r.Window, o.now).Sum
+		}
 		if at(o.after) != at(o.idle) {
 			return "11: an event that counts for nothing changed the counts"
 		}

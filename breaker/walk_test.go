@@ -224,6 +224,10 @@ func starts(r *Rule) map[string]world {
 			w.next++
 		}
 	}
+	do(0, Event{Kind: Outcome, Outcome: OK})
+	w.now += Instant(r.Forget) // a window by count still holds what no longer counts
+	out["FORGOTTEN"] = w
+	w = out["CLOSED"]
 	do(0, Event{Kind: HardSignal, Unbound: true})
 	out["OPEN"] = w
 	if !r.Probe.byCalls() {
