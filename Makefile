@@ -53,6 +53,12 @@ bench: ## figures side by side: RATIO name value bound ok|short
 fuzz: ## every fuzz target for FUZZTIME each (default 20s)
 	@sh .ci/fuzz $(FUZZTIME)
 
+campaigns: ## what takes an hour: 100,000 random schedules, 1,000 kills of calls and of a log, the deep walk, 2,000 attacks
+	FUSEBOX_RUNS=100000 $(GO) test ./engine -run TestInvariantNothingIsSentTwice -v -timeout 60m
+	FUSEBOX_KILLS=1000 $(GO) test ./sdk -run TestKillCampaign -v -timeout 60m
+	FUSEBOX_KILLS=1000 FUSEBOX_TAMPER=290 $(GO) test ./receipts -run 'Kill|Tamper' -v -timeout 60m
+	FUSEBOX_WALK=150000 $(GO) test ./breaker -run Walk -v -timeout 60m
+
 cover: ## coverage of the whole tree, in coverage.out
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
 	$(GO) tool cover -func=coverage.out | tail -1

@@ -80,9 +80,22 @@ func needsIntent(g *look) bool {
 	if g.kind == KindIntentVoid {
 		return true
 	}
-	return g.attempted && len(g.effect) > 0 && string(g.effect) != "read_only" &&
-		!bytes.Contains(g.flags, []byte(`"undeclared_dispatch"`))
+	if !g.attempted || len(g.effect) == 0 || string(g.effect) == "read_only" {
+		return false
+	}
+	for _, flag := range withoutIntent {
+		if bytes.Contains(g.flags, flag) {
+			return false
+		}
+	}
+	return true
 }
+
+// withoutIntent are the flags of outcomes that may have no intent in any log:
+// something sent without a dispatch, and what was declared UNKNOWN for a process
+// that is gone. That one may have died after its state was durable and before
+// its receipt was, and then it sent nothing.
+var withoutIntent = [][]byte{[]byte(`"undeclared_dispatch"`), []byte(`"owner_gone"`), []byte(`"expired"`)}
 
 // deep reads every field and encodes the receipt again.
 func deep(receipt []byte) (newer bool, err error) {

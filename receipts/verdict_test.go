@@ -66,6 +66,7 @@ func TestStateMachine(t *testing.T) {
 		"a read":                 {[]Receipt{outcome(NewID(), func(r *Receipt) { r.Effect = Some(taxonomy.ReadOnly) })}, ""},
 		"nothing was sent":       {[]Receipt{outcome(NewID(), func(r *Receipt) { r.RemoteCallAttempted = false })}, ""},
 		"sent without asking":    {[]Receipt{outcome(NewID(), func(r *Receipt) { r.Flags = []string{"undeclared_dispatch"} })}, ""},
+		"its process died first": {[]Receipt{outcome(NewID(), func(r *Receipt) { r.Flags = []string{"owner_gone"} })}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
