@@ -6,7 +6,7 @@ OPA     := v1.22.3
 LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
-.PHONY: help build run demo test race check policies cases bench fuzz cover lint clean
+.PHONY: help build run demo test race check policies cases bench fuzz campaigns cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
