@@ -217,6 +217,9 @@ func (p *Permit) authorizeAs(ctx context.Context, op *taxonomy.Operation) (taxon
 		if err != nil {
 			return answer, p.unavailable("state_unavailable", err)
 		}
+		if rej := p.saidNo(op, found); rej != nil {
+			return answer, rej
+		}
 		if len(found) > 0 {
 			in.Approvals = facts(found)
 			again := p.policy.Rules.Authorize(ctx, in)
@@ -315,15 +318,18 @@ func (p *Permit) repeated(in state.Intent) *Rejection {
 // again although its outcome is unknown.
 func (p *Permit) replayApproved(ctx context.Context) bool {
 	found, err := p.e.parts.Store.Approved(ctx, p.op.Tenant, p.op.RequestID)
-	if err != nil || len(found) == 0 {
+	if err != nil || len(found) == 0 || found[len(found)-1].Denies {
 		return false
 	}
+	found = slices.DeleteFunc(found, func(a taxonomy.Approval) bool { return a.Denies })
 	p.approval = pick(found)
 	p.op.PriorUnknown, p.replays = true, true
 	return true
 }
 
-// approvals are the live ones for this request, its action and its class.
+// approvals are the live ones for this request, its action and its class. The
+// latest word counts: a denial stands alone, and what was given after one stands
+// without it.
 func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxonomy.Approval, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
 	defer cancel()
@@ -331,7 +337,24 @@ func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxon
 	if err != nil {
 		e.meter.StoreError("approvals", err)
 	}
+	for i, a := range slices.Backward(found) {
+		if a.Denies && i < len(found)-1 {
+			return found[i+1:], err
+		} else if a.Denies {
+			return found[i:], err
+		}
+	}
 	return found, err
+}
+
+// saidNo is the rejection of a call that a person was asked about and refused.
+func (p *Permit) saidNo(op *taxonomy.Operation, found []taxonomy.Approval) *Rejection {
+	if len(found) == 0 || !found[0].Denies {
+		return nil
+	}
+	v := p.e.refusal(p.policy, &p.op, `{"event":"policy_decision","decision":"deny"}`)
+	return &Rejection{Layer: taxonomy.LayerAuthority, Breaker: "authority", Scope: authorityScope(op), Reason: "approval_denied",
+		Class: v.Class, Reasons: []string{found[0].By + ": " + found[0].Reason}, Next: "stop"}
 }
 
 // facts are what rules see of approvals: sorted, without ids and times, so

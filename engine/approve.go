@@ -10,8 +10,8 @@ import (
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
-// Approve records that somebody allowed something: who, what, until when, and
-// whether once only (SPEC R-AGT-5). The record is signed as every receipt is,
+// Approve records that somebody allowed something, or refused it: who, what,
+// until when, and whether once only (SPEC R-AGT-5). The record is signed as every receipt is,
 // by the log's next checkpoint, and awaited, so that no approval is used that
 // evidence does not know. Authority circuits of the same scope hear of it.
 func (e *Engine) Approve(ctx context.Context, a taxonomy.Approval) error {
@@ -29,7 +29,10 @@ func (e *Engine) Approve(ctx context.Context, a taxonomy.Approval) error {
 	r := e.newReceipt(receipts.KindOverride, receipts.Ledger)
 	r.Layer, r.Scope, r.Tenant = taxonomy.LayerAuthority, a.Scope, a.Tenant
 	r.Reason, r.By, r.Approval = "approval_granted", a.By, a.ID
-	r.Override = &receipts.OverrideNote{By: a.By, Reason: "approval_granted", Ticket: a.Reason, ExpiresUS: a.Until.UnixMicro()}
+	if a.Denies {
+		r.Reason = "approval_denied"
+	}
+	r.Override = &receipts.OverrideNote{By: a.By, Reason: r.Reason, Ticket: a.Reason, ExpiresUS: a.Until.UnixMicro()}
 	if _, err := e.await(ctx, e.begin(ctx, r)); err != nil {
 		return fmt.Errorf("approve %s: %w", a.Scope, err)
 	}

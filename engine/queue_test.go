@@ -162,3 +162,39 @@ func TestQueueAttemptsAndDeadLetters(t *testing.T) {
 		t.Fatalf("receipts %v", reasons)
 	}
 }
+
+// R-QUE-3, R-CALL-7: a dead letter is taken back by what policy declares, through
+// the queue and admission like any other call.
+func TestDeadLetterIsTakenBack(t *testing.T) {
+	h := with(t, func(p *engine.Policy) {
+		p.Tools = []engine.Tool{{Tool: "hotel", Action: "book", Keyed: true, Compensate: "hotel/cancel"}, {Tool: "mail", Keyed: true}}
+	})
+	put := func(op taxonomy.Operation, s state.ItemState) state.Item {
+		t.Helper()
+		it := state.Item{ID: op.RequestID, RequestID: op.RequestID, Created: h.Clock.Now(), Expires: h.Clock.Now().Add(time.Hour), Tenant: "acme",
+			State: s, Operation: taxonomy.AppendOperation(nil, &op), Payload: []byte("room 7")}
+		if err := h.Store.Put(t.Context(), it); err != nil {
+			t.Fatal(err)
+		}
+		return it
+	}
+	book := taxonomy.Operation{Kind: "tool", Name: "hotel.book", Tool: "hotel", Action: "book", Tenant: "acme", RequestID: "b1"}
+	if _, err := h.TakeBack(t.Context(), put(enginetest.Write("w1"), state.Dead)); err == nil {
+		t.Error("nothing takes a mail back")
+	}
+	if _, err := h.TakeBack(t.Context(), put(book, state.Waiting)); err == nil {
+		t.Error("what still waits is not compensated")
+	}
+	book.RequestID = "b2"
+	back, err := h.TakeBack(t.Context(), put(book, state.Dead))
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := taxonomy.ParseOperation(back.Operation)
+	if err != nil || op.Tool != "hotel" || op.Action != "cancel" || op.ParentID != "b2" || string(back.Payload) != "room 7" {
+		t.Fatalf("%+v, %v", op, err)
+	}
+	if again, err := h.TakeBack(t.Context(), put(book, state.Dead)); err != nil || again.ID != back.ID || len(itemsOf(t, h, state.Waiting)) != 2 {
+		t.Fatalf("asked for twice: %+v, %v", again, err)
+	}
+}

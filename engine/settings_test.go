@@ -407,3 +407,45 @@ func TestRetryBudgetRefillsWithTime(t *testing.T) {
 		t.Fatalf("%d attempts a minute later", n)
 	}
 }
+
+// R-AGT-5: a person's no refuses what asks for an approval, the latest word
+// counts, and what policy allows without asking is not touched.
+func TestDenialsAreTheLatestWord(t *testing.T) {
+	h := enginetest.New(t, nil)
+	h.Rules.OnAuthorize = func(in *taxonomy.AuthorityInput) taxonomy.AuthorityAnswer {
+		if in.Operation.Effect == taxonomy.ReadOnly || len(in.Approvals) > 0 {
+			return taxonomy.AuthorityAnswer{Decision: taxonomy.Allow}
+		}
+		return taxonomy.AuthorityAnswer{Decision: taxonomy.RequireApproval}
+	}
+	say := func(denies bool, by string) {
+		t.Helper()
+		if err := h.Approve(t.Context(), taxonomy.Approval{By: by, Reason: "looked", Scope: "mail.send", Tenant: "acme", Denies: denies, Until: h.Clock.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try := func() error {
+		_, err := h.Do(t.Context(), enginetest.Write(""), enginetest.NewRemote(enginetest.HTTP(200, `{}`)).Send)
+		return err
+	}
+	say(false, "ann")
+	if err := try(); err != nil {
+		t.Fatal(err)
+	}
+	say(true, "bob")
+	if rej := rejection(t, try()); rej.Reason != "approval_denied" || rej.Next != "stop" || !slices.Equal(rej.Reasons, []string{"bob: looked"}) {
+		t.Fatalf("%+v", rej)
+	}
+	if _, err := h.Do(t.Context(), enginetest.Model("m"), enginetest.NewRemote(enginetest.HTTP(200, `{}`)).Send); err != nil {
+		t.Fatal(err)
+	}
+	say(false, "cid")
+	if err := try(); err != nil {
+		t.Fatal(err)
+	}
+	say(true, "bob")
+	h.Clock.Advance(2 * time.Hour)
+	if rej := rejection(t, try()); rej.Reason != "approval_required" {
+		t.Fatalf("after the denial's end: %+v", rej)
+	}
+}

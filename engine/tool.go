@@ -18,7 +18,7 @@ type Tool struct {
 	Condition   string        // what makes a conditionally_repeatable call repeatable: "key", "precondition", "lookup"
 	Reconcile   string        // name of the reconciler, or who else tells ("callback", "human"); "" when nobody does
 	Lookup      Lookup        // how often an UNKNOWN outcome is looked up
-	Compensate  string        // tool operation that takes it back, "tool.action"
+	Compensate  string        // tool operation that takes it back, "tool/action"
 	Polls       bool          // repeated equal calls are no loop
 	Timeout     time.Duration // of one attempt; 0 is the retry profile's
 }
@@ -143,6 +143,9 @@ func (p *Permit) approveEach(ctx context.Context) *Rejection {
 	found, err := p.e.approvals(ctx, &p.op)
 	if err != nil {
 		return p.unavailable("state_unavailable", err)
+	}
+	if rej := p.saidNo(&p.op, found); rej != nil {
+		return rej
 	}
 	for _, a := range found {
 		if a.SingleUse && a.By != p.op.Agent && a.By != p.op.User {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -95,6 +98,41 @@ func (w *Workflow) compensate(ctx context.Context, s step, undo Undo) (reason st
 	}
 	return "", nil
 }
+
+// TakeBack puts what policy declares to undo a dead letter's operation in the
+// queue: a worker prepares it, and it passes admission like any other call. What
+// never succeeded and cannot have been applied has nothing to take back, and
+// what is UNKNOWN is looked up first.
+func (e *Engine) TakeBack(ctx context.Context, dead state.Item) (state.Item, error) {
+	op, err := taxonomy.ParseOperation(dead.Operation)
+	if err != nil {
+		return state.Item{}, fmt.Errorf("compensate %s: read its operation: %w", dead.ID, err)
+	}
+	policy := e.current()
+	defer func() { _ = policy.release() }()
+	t, _ := policy.tool(&op)
+	tool, action, ok := strings.Cut(t.Compensate, "/")
+	switch {
+	case dead.State != state.Dead:
+		return state.Item{}, fmt.Errorf("compensate %s: it is %s, and only a dead letter is compensated", dead.ID, dead.State)
+	case !ok:
+		return state.Item{}, fmt.Errorf("compensate %s: policy declares nothing that takes %s/%s back; declare compensate in its [[tool]], or discard it", dead.ID, op.Tool, op.Action)
+	}
+	back := taxonomy.Operation{Kind: "tool", Name: tool + "." + action, Provider: op.Provider, Tool: tool, Action: action, Tenant: op.Tenant, User: op.User,
+		Agent: op.Agent, Workflow: op.Workflow, WorkflowVersion: op.WorkflowVersion, ParentID: op.RequestID, RequestID: "compensate-" + op.RequestID,
+		Origin: taxonomy.OriginCallback, Priority: op.Priority}
+	now := e.clock.Now()
+	it := state.Item{ID: back.RequestID, RequestID: back.RequestID, Created: now, Expires: now.Add(takeBackWithin), Priority: op.Priority,
+		Dependency: dead.Dependency, Replay: "revalidate", Tenant: op.Tenant, Operation: taxonomy.AppendOperation(nil, &back), Payload: dead.Payload}
+	if err := e.parts.Store.Put(ctx, it); err != nil {
+		return state.Item{}, fmt.Errorf("compensate %s: %w", dead.ID, err)
+	}
+	e.note(e.queueReceipt(policy, it, "compensation_queued"))
+	return it, nil
+}
+
+// takeBackWithin is how long a compensation waits for a worker.
+const takeBackWithin = 24 * time.Hour
 
 func (e *Engine) compensationReceipt(s step, reason string) {
 	policy := e.current()

@@ -63,6 +63,7 @@ type Approval struct {
 	Tenant    string    `json:"tenant"`
 	Until     time.Time `json:"until"`
 	SingleUse bool      `json:"single_use"`
+	Denies    bool      `json:"denies"` // a person's no: what asks for an approval is refused until then
 	Reason    string    `json:"reason"`
 }
 

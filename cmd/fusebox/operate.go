@@ -106,23 +106,29 @@ func (o operations) reconcile(ctx context.Context, id, finding, by string) (stat
 
 // A queueRequest moves an item that nobody has claimed.
 type queueRequest struct {
-	Action string `json:"action"` // retry, discard
+	Action string `json:"action"` // retry, discard, compensate
 	Reason string `json:"reason"`
 }
 
-// move retries or discards a queued item or dead letter. A retry waits its turn
-// and then passes admission like any other call.
+// move retries, discards or compensates a queued item or dead letter. A retry
+// waits its turn and then passes admission like any other call, and so does what
+// takes a dead letter back.
 func (o operations) move(ctx context.Context, by, id string, r queueRequest) error {
 	if err := checkWho(by, r.Reason); err != nil {
 		return err
 	}
-	to, known := map[string]state.ItemState{"retry": state.Waiting, "discard": state.Dropped}[r.Action]
+	to, known := map[string]state.ItemState{"retry": state.Waiting, "discard": state.Dropped, "compensate": state.Dropped}[r.Action]
 	if !known {
-		return &problem{Code: "bad_request", Field: "action", Message: "must be retry or discard"}
+		return &problem{Code: "bad_request", Field: "action", Message: "must be retry, discard or compensate"}
 	}
 	it, err := o.item(ctx, id)
 	if err != nil {
 		return err
+	}
+	if r.Action == "compensate" {
+		if _, err := o.engine.TakeBack(ctx, it); err != nil {
+			return &problem{Code: "not_moved", Message: err.Error()}
+		}
 	}
 	if err := o.store.Move(ctx, id, state.Disposition{State: to, Reason: by + ": " + r.Reason}); err != nil {
 		return &problem{Code: "not_moved", Message: err.Error()}
@@ -152,6 +158,7 @@ type approvalRequest struct {
 	Tenant    string `json:"tenant"`
 	For       string `json:"for"`
 	SingleUse bool   `json:"single_use"`
+	Denies    bool   `json:"denies"` // a person's no instead
 	Reason    string `json:"reason"`
 }
 
@@ -171,15 +178,9 @@ func (o operations) approve(ctx context.Context, by string, r approvalRequest) (
 	if err != nil {
 		return none, err
 	}
-	a := taxonomy.Approval{ID: id.String(), By: by, Scope: r.Scope, Tenant: r.Tenant, Until: o.clock.Now().Add(d).UTC().Truncate(time.Second), SingleUse: r.SingleUse, Reason: r.Reason}
-	if err := o.store.Grant(ctx, a); err != nil {
-		return none, err
-	}
-	rec := o.receipt(receipts.KindOverride, by, "approval_granted")
-	rec.Layer, rec.Scope, rec.Tenant, rec.Approval = taxonomy.LayerAuthority, "approval:"+a.Scope, a.Tenant, a.ID
-	rec.Override = &receipts.OverrideNote{By: by, ExpiresUS: a.Until.UnixMicro(), Reason: "approval_granted", Ticket: r.Reason}
-	_, err = o.log.Commit(ctx, rec)
-	return a, err
+	a := taxonomy.Approval{ID: id.String(), By: by, Scope: r.Scope, Tenant: r.Tenant, Until: o.clock.Now().Add(d).UTC().Truncate(time.Second),
+		SingleUse: r.SingleUse, Denies: r.Denies, Reason: r.Reason}
+	return a, o.engine.Approve(ctx, a)
 }
 
 // receipt starts the evidence of a change that the engine does not itself note.
@@ -202,6 +203,14 @@ type itemDoc struct {
 	Attempts   int       `json:"attempts"`
 	Reason     string    `json:"reason,omitempty"`
 	Owner      string    `json:"owner,omitempty"`
+	History    []tryDoc  `json:"history,omitempty"`
+}
+
+// A tryDoc is one attempt at a queued item.
+type tryDoc struct {
+	At      time.Time        `json:"at"`
+	Outcome taxonomy.Outcome `json:"outcome"`
+	Reason  string           `json:"reason"`
 }
 
 func describeItem(it state.Item) itemDoc {
@@ -209,6 +218,9 @@ func describeItem(it state.Item) itemDoc {
 		Priority: it.Priority, Dependency: it.Dependency, Tenant: it.Tenant, Attempts: len(it.Attempts), Reason: it.Reason, Owner: it.Owner}
 	if op, err := taxonomy.ParseOperation(it.Operation); err == nil {
 		d.Operation = op.Name
+	}
+	for _, a := range it.Attempts {
+		d.History = append(d.History, tryDoc{a.At.UTC(), a.Outcome, a.Reason})
 	}
 	return d
 }

@@ -146,6 +146,21 @@ func TestApproval(t *testing.T) {
 	}
 }
 
+// R-AGT-5: a denial is a person's no, and is listed as one.
+func TestDenial(t *testing.T) {
+	data := t.TempDir()
+	if status, _, errs := fusebox(t, "", "approvals", "deny", "data.delete", "--tenant", "acme", "--for", "1h", "--data", data, "--reason", "not in the freeze", "--by", "ann"); status != exitSetup {
+		t.Fatalf("on nothing: status %d, %s", status, errs)
+	}
+	serve(t, data)
+	if status, out, errs := fusebox(t, "", "approvals", "deny", "data.delete", "--tenant", "acme", "--for", "1h", "--data", data, "--reason", "not in the freeze", "--by", "ann"); status != 0 || !strings.HasPrefix(out, "denial ") {
+		t.Fatalf("status %d\n%s%s", status, out, errs)
+	}
+	if status, out, _ := fusebox(t, "", "approvals", "list", "--data", data); status != 0 || !strings.Contains(out, "denied") {
+		t.Fatalf("list: status %d\n%s", status, out)
+	}
+}
+
 // Dead letters wait for a person, who retries or discards them with a reason.
 func TestDeadLetters(t *testing.T) {
 	data := t.TempDir()
@@ -177,6 +192,18 @@ func TestDeadLetters(t *testing.T) {
 		if status, out, _ := fusebox(t, "", "queue", "list", "--state", list, "--data", data, "--json"); status != 0 || !strings.Contains(out, `"id": "`+want+`"`) {
 			t.Errorf("%s: status %d\n%s", list, status, out)
 		}
+	}
+	if status, out, errs := fusebox(t, "", "dead", "show", "two", "--data", data); status != 0 || !strings.Contains(out, "ann: ticket 4711") || !strings.Contains(out, "tool:mail/send/acme") || strings.Contains(out, "secret") {
+		t.Errorf("show: status %d\n%s%s", status, out, errs)
+	}
+	if status, out, _ := fusebox(t, "", "queue", "show", "two", "--data", data, "--json"); status != 0 || !strings.Contains(out, `"state": "DROPPED"`) {
+		t.Errorf("show --json: status %d\n%s", status, out)
+	}
+	if status, _, errs := fusebox(t, "", "dead", "compensate", "two", "--data", data, "--reason", "x"); status == 0 || !strings.Contains(errs, "only a dead letter is compensated") {
+		t.Errorf("compensate: status %d\n%s", status, errs)
+	}
+	if status, _, errs := fusebox(t, "", "queue", "drop", "one", "--data", data, "--reason", "not wanted"); status != 0 {
+		t.Errorf("drop: status %d\n%s", status, errs)
 	}
 	if status, _, errs := fusebox(t, "", "dead", "discard", "three", "--data", data, "--reason", "x"); status == 0 || !strings.Contains(errs, "no such item") {
 		t.Errorf("an item that is not there: status %d, %s", status, errs)

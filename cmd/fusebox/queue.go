@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,13 +15,15 @@ func queueCommand() *cobra.Command {
 	return group("queue", "See and settle work that waits", `Work that was answered "queue" waits for its circuit, until it expires. Closing
 a circuit replays nothing stale: permissions, budgets and circuits are checked
 afresh. Payloads are not shown.`,
-		queueListCommand("queue", "WAITING"), queueMoveCommand("queue", "retry"), queueMoveCommand("queue", "discard"))
+		queueListCommand("queue", "WAITING"), queueShowCommand("queue"), queueMoveCommand("queue", "retry"), queueMoveCommand("queue", "drop"))
 }
 
 func deadCommand() *cobra.Command {
-	return group("dead", "See and settle dead letters", `Work that failed for good waits here for a person: retry it (through admission,
-like any other call) or discard it, with a reason.`,
-		queueListCommand("dead", "DEAD"), queueMoveCommand("dead", "retry"), queueMoveCommand("dead", "discard"))
+	return group("dead", "See and settle dead letters", `Work that failed for good, and cases that a contract hands to a person, wait
+here: retry it (through admission, like any other call), discard it, or
+compensate it (what policy declares to take it back waits in the queue instead),
+each with a reason.`,
+		queueListCommand("dead", "DEAD"), queueShowCommand("dead"), queueMoveCommand("dead", "retry"), queueMoveCommand("dead", "discard"), queueMoveCommand("dead", "compensate"))
 }
 
 func queueListCommand(parent, state string) *cobra.Command {
@@ -34,22 +37,7 @@ func queueListCommand(parent, state string) *cobra.Command {
 	want := cmd.Flags().String("state", state, "WAITING, DONE, EXPIRED, DEAD, DROPPED or ALL")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		states, err := queueStates(*want)
-		if err != nil {
-			return usageError(cmd, err)
-		}
-		dir, srv, err := where(cmd)
-		if err != nil {
-			return err
-		}
-		var doc queueDoc
-		if srv != nil {
-			err = srv.get(cmd.Context(), "/v1/queue?"+url.Values{"state": {*want}}.Encode(), &doc)
-		} else {
-			doc.Items, err = itemsIn(cmd.Context(), dir, func(o operations) ([]itemDoc, error) {
-				return items(cmd.Context(), o.store, states, mostIntents)
-			})
-		}
+		doc, err := listItems(cmd, *want)
 		if err != nil {
 			return err
 		}
@@ -70,6 +58,64 @@ func queueListCommand(parent, state string) *cobra.Command {
 	return cmd
 }
 
+// listItems asks the server for items, or reads the store where none runs.
+func listItems(cmd *cobra.Command, want string) (doc queueDoc, err error) {
+	states, err := queueStates(want)
+	if err != nil {
+		return doc, usageError(cmd, err)
+	}
+	dir, srv, err := where(cmd)
+	if err != nil {
+		return doc, err
+	}
+	if srv != nil {
+		return doc, srv.get(cmd.Context(), "/v1/queue?"+url.Values{"state": {want}}.Encode(), &doc)
+	}
+	doc.Items, err = itemsIn(cmd.Context(), dir, func(o operations) ([]itemDoc, error) {
+		return items(cmd.Context(), o.store, states, mostIntents)
+	})
+	return doc, err
+}
+
+func queueShowCommand(parent string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show ID",
+		Short:   "Show one item with its attempts; its payload is not shown",
+		Example: "  fusebox " + parent + " show ID --json",
+		Args:    cobra.ExactArgs(1),
+	}
+	addData(cmd)
+	addServer(cmd)
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		doc, err := listItems(cmd, "ALL")
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(doc.Items, func(it itemDoc) bool { return it.ID == args[0] })
+		if i < 0 {
+			return fmt.Errorf("there is no item %s; fusebox %s list --state ALL shows those that are there", printable(args[0]), parent)
+		}
+		if *asJSON {
+			return writeJSON(cmd.OutOrStdout(), doc.Items[i])
+		}
+		return showItem(cmd, doc.Items[i])
+	}
+	return cmd
+}
+
+func showItem(cmd *cobra.Command, it itemDoc) error {
+	rows := [][]string{
+		{"item", it.ID}, {"state", it.State}, {"why", dash(it.Reason)}, {"operation", it.Operation}, {"tenant", dash(it.Tenant)},
+		{"request", it.RequestID}, {"waits for", dash(it.Dependency)}, {"priority", strconv.FormatInt(it.Priority, 10)},
+		{"kept", it.Created.Format(time.RFC3339)}, {"expires", it.Expires.Format(time.RFC3339)}, {"worker", dash(it.Owner)},
+	}
+	for i, a := range it.History {
+		rows = append(rows, []string{"attempt " + strconv.Itoa(i+1), a.At.Format(time.RFC3339) + " " + a.Outcome.String() + " " + a.Reason})
+	}
+	return writeTable(cmd.OutOrStdout(), nil, rows)
+}
+
 // itemsIn reads something of a data directory's state without an engine.
 func itemsIn[T any](ctx context.Context, dir string, read func(operations) (T, error)) (T, error) {
 	var none T
@@ -82,7 +128,8 @@ func itemsIn[T any](ctx context.Context, dir string, read func(operations) (T, e
 }
 
 func queueMoveCommand(parent, action string) *cobra.Command {
-	short := map[string]string{"retry": "Let an item wait its turn again; admission decides as for any call", "discard": "Drop an item for good"}[action]
+	short := map[string]string{"retry": "Let an item wait its turn again; admission decides as for any call",
+		"discard": "Drop an item for good", "drop": "Drop an item for good", "compensate": "Queue what takes a dead letter back, and drop it"}[action]
 	cmd := &cobra.Command{
 		Use:     action + " ID",
 		Short:   short,
@@ -93,6 +140,9 @@ func queueMoveCommand(parent, action string) *cobra.Command {
 	reason := cmd.Flags().String("reason", "", "`WHY`, in one line; it stands in the receipt")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req := queueRequest{Action: action, Reason: *reason}
+		if action == "drop" {
+			req.Action = "discard"
+		}
 		var ignored any
 		err := change(cmd, "/v1/queue/"+url.PathEscape(args[0]), req, &ignored, func(ctx context.Context, o operations) error { return o.move(ctx, *by, args[0], req) })
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
-const approvalColumns = "id, given_by, scope, tenant, until, single_use, reason, used_by"
+const approvalColumns = "id, given_by, scope, tenant, until, single_use, denies, reason, used_by"
 
 // approval is one row of that table.
 type approval struct {
@@ -17,7 +17,7 @@ type approval struct {
 }
 
 func scanApproval(row scan) (a approval, err error) {
-	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, state.Stamp(&a.Until), &a.SingleUse, &a.Reason, &a.usedBy)
+	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, state.Stamp(&a.Until), &a.SingleUse, &a.Denies, &a.Reason, &a.usedBy)
 	return a, err
 }
 
@@ -44,8 +44,8 @@ func (s *Store) Grant(ctx context.Context, a taxonomy.Approval) error {
 		if err := state.CheckApproval(a, t.now); err != nil {
 			return err
 		}
-		t.queue("INSERT INTO @approval ("+approvalColumns+") VALUES ($1::text, $2::text, $3::text, $4::text, $5::bigint, $6::boolean, $7::text, '')",
-			a.ID, a.By, a.Scope, a.Tenant, state.Nanos(a.Until), a.SingleUse, a.Reason)
+		t.queue("INSERT INTO @approval ("+approvalColumns+") VALUES ($1::text, $2::text, $3::text, $4::text, $5::bigint, $6::boolean, $7::boolean, $8::text, '')",
+			a.ID, a.By, a.Scope, a.Tenant, state.Nanos(a.Until), a.SingleUse, a.Denies, a.Reason)
 		return nil
 	})
 	if err == errUnchanged {

@@ -123,6 +123,7 @@ CREATE TABLE @approval (
   tenant     text NOT NULL,
   until      bigint NOT NULL,
   single_use boolean NOT NULL,
+  denies     boolean NOT NULL,
   reason     text NOT NULL,
   used_by    text NOT NULL
 );

@@ -9,7 +9,7 @@ import (
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
-const approvalColumns = "id, given_by, scope, tenant, until, single_use, reason, used_by"
+const approvalColumns = "id, given_by, scope, tenant, until, single_use, denies, reason, used_by"
 
 // approval is one row of that table.
 type approval struct {
@@ -18,7 +18,7 @@ type approval struct {
 }
 
 func scanApproval(row scan) (a approval, err error) {
-	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, state.Stamp(&a.Until), &a.SingleUse, &a.Reason, &a.usedBy)
+	err = row(&a.ID, &a.By, &a.Scope, &a.Tenant, state.Stamp(&a.Until), &a.SingleUse, &a.Denies, &a.Reason, &a.usedBy)
 	return a, err
 }
 
@@ -51,8 +51,8 @@ func (s *Store) Grant(ctx context.Context, a taxonomy.Approval) error {
 		if err := state.CheckApproval(a, t.now); err != nil {
 			return err
 		}
-		return t.exec("INSERT INTO approval ("+approvalColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, '')",
-			a.ID, a.By, a.Scope, a.Tenant, state.Nanos(a.Until), a.SingleUse, a.Reason)
+		return t.exec("INSERT INTO approval ("+approvalColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, '')",
+			a.ID, a.By, a.Scope, a.Tenant, state.Nanos(a.Until), a.SingleUse, a.Denies, a.Reason)
 	})
 }
 

@@ -119,6 +119,7 @@ CREATE TABLE approval (
   tenant     TEXT NOT NULL,
   until      INTEGER NOT NULL,
   single_use INTEGER NOT NULL,
+  denies     INTEGER NOT NULL,
   reason     TEXT NOT NULL,
   used_by    TEXT NOT NULL
 ) STRICT;

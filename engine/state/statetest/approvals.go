@@ -18,7 +18,7 @@ func (s *suite) approvals(t *testing.T) {
 		st := s.open(t)
 		at := now(t, st)
 		a, b := approval("a", at), approval("b", at)
-		b.SingleUse = false
+		b.SingleUse, b.Denies = false, true
 		ok(t, st.Grant(ctx(t), a))
 		ok(t, st.Grant(ctx(t), b))
 		ok(t, st.Grant(ctx(t), a))
