@@ -183,7 +183,7 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 	if answer.Evaluation.Error != "" {
 		answer.Order = policy.declaredOrder(in)
 	}
-	order := e.chosen(ctx, policy, in, answer.Order)
+	order, modules := e.chosen(ctx, policy, in, answer.Order)
 	for _, choice := range order {
 		j := slices.IndexFunc(in.Candidates, func(c taxonomy.Candidate) bool { return c.ID == choice.ID })
 		if j < 0 {
@@ -191,8 +191,8 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		}
 		t := contract.taken(in.Candidates[j], choice.Reason)
 		ok, err := e.take(ctx, contract, t, res, m)
-		e.fallbackReceipt(policy, res, t, ok, asked)
-		asked = nil
+		e.fallbackReceipt(policy, res, t, ok, asked, modules)
+		asked, modules = nil, nil
 		if ok {
 			return t, err
 		}
@@ -289,22 +289,21 @@ func possible(all []taxonomy.Candidate, op *taxonomy.Operation, m Means) []taxon
 }
 
 // chosen lets a team's module reorder what the rules allow; it can add nothing.
-func (e *Engine) chosen(ctx context.Context, p *Policy, in *taxonomy.FallbackInput, order []taxonomy.Choice) []taxonomy.Choice {
+func (e *Engine) chosen(ctx context.Context, p *Policy, in *taxonomy.FallbackInput, order []taxonomy.Choice) ([]taxonomy.Choice, []inquiry) {
+	var asked []inquiry
+	defer func() { e.countFaults(asked) }()
 	for _, ch := range p.Choosers {
 		if !ch.Selects(in.Operation) {
 			continue
 		}
-		c, ok, err := ch.Choose(ctx, in)
-		if err != nil {
-			e.meter.ModuleFault(ch.Identity().Name, err)
-			continue
-		}
-		if i := slices.IndexFunc(order, func(o taxonomy.Choice) bool { return o.ID == c.ID }); ok && i >= 0 {
+		c, q := askChooser(ctx, ch, in)
+		asked = append(asked, q)
+		if i := slices.IndexFunc(order, func(o taxonomy.Choice) bool { return o.ID == c.ID }); q.ok && i >= 0 {
 			first := taxonomy.Choice{ID: c.ID, Reason: c.Reason}
-			return append([]taxonomy.Choice{first}, slices.Delete(slices.Clone(order), i, i+1)...)
+			return append([]taxonomy.Choice{first}, slices.Delete(slices.Clone(order), i, i+1)...), asked
 		}
 	}
-	return order
+	return order, asked
 }
 
 // take carries one candidate out; false tries the next.
@@ -338,7 +337,7 @@ func (e *Engine) take(ctx context.Context, f *Fallback, t *Taken, res *Result, m
 	}
 }
 
-func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool, asked []Question) {
+func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool, asked []Question, modules []inquiry) {
 	r := e.receiptFor(receipts.KindFallback, receipts.Audit, p, &res.Operation)
 	r.Decision = receipts.Some(taxonomy.DecideFallback)
 	r.Fallback = t.Contract + ":" + t.Candidate.ID
@@ -350,6 +349,9 @@ func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool, as
 	r.RemoteCallAttempted = t.Result != nil && t.Result.Attempts > 0
 	if res.Rejection != nil {
 		r.Layer, r.Breaker, r.Scope = res.Rejection.Layer, res.Rejection.Breaker, res.Rejection.Scope
+	}
+	if q, ok := telling(modules); ok {
+		q.note(r)
 	}
 	e.remember(r, asked)
 	t.Receipt = e.note(r).String()

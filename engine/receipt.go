@@ -114,22 +114,25 @@ func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []rec
 	return r
 }
 
-// module notes the module that answered, or the first that failed.
+// module notes one module that was asked: what it was given, said and cost.
 func (j judged) module(r *receipts.Receipt) {
-	id := j.by
-	if id.Name == "" && len(j.failed) > 0 {
-		id = j.failed[0].module
-		r.Module.Error = j.failed[0].code()
+	for _, q := range j.asked {
+		r.WasmUS += q.account.Took.Microseconds()
+	}
+	q, ok := telling(j.asked)
+	if j.refused != "" && j.by.Name != "" { // what the floor refuses is visible before anything else
+		q, ok = j.asked[len(j.asked)-1], true
+	}
+	if ok {
+		q.note(r)
+	}
+	if q.err != nil && j.by.Name == "" {
 		r.FailMode = receipts.ModuleTrapDefault
 	}
 	if j.refused != "" {
 		r.Module.Error = "floor:" + j.refused
 		r.Flags = append(r.Flags, "floor")
 	}
-	if id.Name == "" {
-		return
-	}
-	r.Module.Name, r.Module.Digest, r.Module.ABI = id.Name+"@"+id.Version, id.Digest, id.ABI
 }
 
 // transitionReceipt is the evidence of a circuit that changed, under the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/policies"
@@ -63,6 +64,11 @@ func (l *loaded) module(m *policies.Module) *module {
 	return nil
 }
 
+var (
+	_ engine.Accountant         = (*module)(nil)
+	_ engine.ChoosingAccountant = (*module)(nil)
+)
+
 func closeModules(ms []*module) {
 	for _, m := range ms {
 		m.wasm.Release()
@@ -81,6 +87,7 @@ func wasmConfig(m *policies.Module) wasm.Config {
 			TableEntries: l.Table, LogLines: l.LogLines, LogBytes: int(l.LogBytes)},
 		Vocabulary: wasm.Vocabulary{Reasons: m.Vocabulary.Reasons, Facts: m.Vocabulary.Facts},
 		Bench:      wasm.BenchRule{Failures: m.Bench.Failures, Window: m.Bench.Window, Rest: m.Bench.Rest},
+		Fresh:      m.Isolation == "fresh",
 		Instances:  l.Instances, Wait: l.Wait,
 	}
 }
@@ -107,10 +114,42 @@ func (m *module) Identity() engine.Identity {
 
 // Classify asks the sandbox.
 func (m *module) Classify(ctx context.Context, obs *taxonomy.Observation, builtin taxonomy.Verdict) (taxonomy.Verdict, bool, error) {
-	return m.wasm.Classify(ctx, obs, builtin)
+	v, ok, _, err := m.ClassifyAccount(ctx, obs, builtin)
+	return v, ok, err
+}
+
+// ClassifyAccount asks the sandbox, and says what it cost. Where policy wants a
+// write to be UNKNOWN when the module that should have judged it failed, that is
+// the verdict beside the error.
+func (m *module) ClassifyAccount(ctx context.Context, obs *taxonomy.Observation, builtin taxonomy.Verdict) (taxonomy.Verdict, bool, engine.Account, error) {
+	start := time.Now()
+	a, err := m.wasm.AskClassifier(ctx, obs, builtin)
+	if err != nil && m.config.OnFailure == "unknown" && obs.Operation.Effect.Writes() {
+		return taxonomy.Verdict{Outcome: taxonomy.Unknown, Class: taxonomy.AmbiguousWrite, Reason: "module_failed", By: "policy:on_failure"},
+			true, m.account(&a, start), err
+	}
+	return a.Verdict, a.OK, m.account(&a, start), err
 }
 
 // Choose asks the sandbox which of the declared candidates to take.
 func (m *module) Choose(ctx context.Context, in *taxonomy.FallbackInput) (taxonomy.Choice, bool, error) {
-	return m.wasm.Fallback(ctx, in)
+	c, ok, _, err := m.ChooseAccount(ctx, in)
+	return c, ok, err
+}
+
+// ChooseAccount asks the sandbox, and says what it cost.
+func (m *module) ChooseAccount(ctx context.Context, in *taxonomy.FallbackInput) (taxonomy.Choice, bool, engine.Account, error) {
+	start := time.Now()
+	a, err := m.wasm.AskFallback(ctx, in)
+	return a.Choice, a.OK, m.account(&a, start), err
+}
+
+// account is what a receipt keeps of one call. The same rules, input and module
+// give the same output and fuel, on every machine.
+func (m *module) account(a *wasm.Answer, start time.Time) engine.Account {
+	out := engine.Account{Input: a.Info.Input.String(), Limits: m.wasm.Info().Rules(), Fuel: a.Info.Fuel, Took: time.Since(start)}
+	if a.Info.Output != (wasm.Digest{}) {
+		out.Output = a.Info.Output.String()
+	}
+	return out
 }

@@ -52,6 +52,10 @@ type Info struct {
 	Key      string `json:"key"`      // digest of the public key it is signed with, "" when unsigned
 }
 
+// Rules names everything but the module and its input that the fuel and the
+// answer depend on: limits, rewriter and runtime.
+func (i Info) Rules() string { return i.Limits + " " + i.Rewriter + " " + i.Runtime }
+
 func newModule(c Config, g *generation, kinds Kinds, file []byte, parsed *meter.Module) *Module {
 	digest := sha256.Sum256(file)
 	m := &Module{config: c, kinds: kinds, gen: g, pool: make(chan *instance, c.Instances)}
