@@ -267,26 +267,6 @@ func (x *explainer) outcome() {
 	x.flipOutcome()
 }
 
-// judged says who gave the verdict.
-func (x *explainer) judged() {
-	r := x.r
-	rule, table := strings.CutPrefix(r.ClassifiedBy, "table:")
-	switch {
-	case r.Module.Error != "" && strings.HasPrefix(r.Module.Error, "floor:"):
-		say(&x.Why, "Module %s answered, and the floor refused it (%s): a module cannot call a dispatched write settled.", r.Module.Name, strings.TrimPrefix(r.Module.Error, "floor:"))
-	case r.Module.Error != "":
-		say(&x.Why, "Module %s was asked and failed: %s. The next one judged instead.", r.Module.Name, r.Module.Error)
-	}
-	switch {
-	case table:
-		say(&x.Why, "The built-in table judged it by its rule %s.", rule)
-	case strings.HasPrefix(r.ClassifiedBy, "wasm:"):
-		say(&x.Why, "Module %s said %s %s, %s (%s).", r.Module.Name, r.Outcome.V, r.ErrorClass, r.ErrorCode, r.Module.Digest)
-	case r.ClassifiedBy != "":
-		say(&x.Why, "%s judged it.", r.ClassifiedBy)
-	}
-}
-
 func (x *explainer) flipOutcome() {
 	r := x.r
 	counted := slices.ContainsFunc(r.Feeds, func(f receipts.Feed) bool {

@@ -5,6 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -32,7 +35,7 @@ cannot be used.`,
 	}
 	cmd.Flags().StringVar(&language, "language", string(template.Go), "write it in `LANGUAGE`: go, c, assemblyscript or wat")
 	cmd.Flags().StringVar(&dir, "dir", "", "into this `FOLDER` (default: the name)")
-	cmd.Flags().StringVar(&source, "fusebox", "", "a Go module builds against the fusebox source in this `FOLDER` (default: the released one)")
+	cmd.Flags().StringVar(&source, "fusebox", "", "a Go module builds against the fusebox source in this `FOLDER` (default: the one around this program or this folder, else the released one)")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(template.Languages(), template.Language(language)) {
@@ -44,16 +47,44 @@ cannot be used.`,
 		if strings.Trim(args[0], "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 			return usageError(cmd, fmt.Errorf("the name must be of a-z, 0-9 and -, got %q", args[0]))
 		}
+		if source == "" && language == string(template.Go) {
+			source = ownSource()
+		}
 		if err := template.New(dir, template.Options{Name: args[0], Language: template.Language(language), Fusebox: source}); err != nil {
 			return withStatus(exitSetup, err)
 		}
 		if *asJSON {
 			return writeJSON(cmd.OutOrStdout(), map[string]any{"dir": dir, "language": language})
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s; next: %s wasm build %s && %s wasm test %s\n", dir, self(), shellQuote(dir), self(), shellQuote(dir))
-		return err
+		return sayNext(cmd.OutOrStdout(), dir, template.Language(language), source)
 	}
 	return cmd
+}
+
+// ownSource is the source tree that this program was built in, or that we stand
+// in: what a Go module can build against while no release is to be had.
+func ownSource() string {
+	if program, err := os.Executable(); err == nil {
+		if dir := template.SourceAround(filepath.Dir(program)); dir != "" {
+			return dir
+		}
+	}
+	return template.SourceAround(".")
+}
+
+// sayNext names the commands that lead on from a new project.
+func sayNext(w io.Writer, dir string, l template.Language, source string) error {
+	before := ""
+	switch _, released := template.Released(); {
+	case l == template.AssemblyScript:
+		before = "npm --prefix " + shellQuote(dir) + " install && "
+	case l == template.Go && source != "":
+		fmt.Fprintf(w, "it builds against the fusebox source in %s\n", source)
+	case l == template.Go && !released:
+		fmt.Fprintln(w, "this fusebox is no release, so that its guest package cannot be downloaded: begin again with --fusebox FOLDER, a clone of its source")
+	}
+	_, err := fmt.Fprintf(w, "wrote %s; next: %s%s wasm build %s && %s wasm test %s\n", dir, before, self(), shellQuote(dir), self(), shellQuote(dir))
+	return err
 }
 
 func wasmBuildCommand() *cobra.Command {

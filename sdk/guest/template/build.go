@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/fusebox-dev/fusebox/wasm"
 )
@@ -34,7 +35,7 @@ type toolchain struct {
 var toolchains = []toolchain{
 	{Go, "main.go", []string{"go"}, func(out string) []string {
 		return []string{"build", "-mod=mod", "-buildmode=c-shared", "-ldflags=-s -w", "-trimpath", "-buildvcs=false", "-o", out, "."}
-	}, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS="}, "install Go 1.24 or later"},
+	}, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS="}, "install Go 1.26 or later"},
 	{C, "module.c", []string{"clang", "clang-14", "clang-15", "clang-16", "clang-17", "clang-18", "clang-19"}, func(out string) []string {
 		return []string{"--target=wasm32-unknown-unknown", "-O2", "-nostdlib", "-fno-builtin", "-Wall", "-Wl,--no-entry", "-Wl,--strip-all",
 			"-Wl,-z,stack-size=16384", "-o", out, "module.c"}
@@ -69,7 +70,7 @@ func Build(ctx context.Context, dir string) (Built, error) {
 	cmd := exec.CommandContext(ctx, tool, t.args(out)...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), t.env...)
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return Built{}, fmt.Errorf("build module: %s: %w\n%s", filepath.Base(tool), err, text)
+		return Built{}, fmt.Errorf("build module: %s: %w%s\n%s", filepath.Base(tool), err, t.hint(string(text)), text)
 	}
 	file, err := os.ReadFile(out)
 	if err != nil {
@@ -111,6 +112,17 @@ func toolchainFor(dir string) (*toolchain, error) {
 		}
 	}
 	return nil, fmt.Errorf("build module: %s has none of main.go, module.c, module.ts, module.wat", dir)
+}
+
+// hint says what to do about what a toolchain says, where that is known.
+func (t *toolchain) hint(text string) string {
+	switch {
+	case t.language == C && strings.Contains(text, "wasm-ld"), t.language == C && strings.Contains(text, "wasm32"):
+		return ": it cannot make WebAssembly here; " + t.install
+	case t.language == Go && strings.Contains(text, "github.com/fusebox-dev/fusebox@"):
+		return ": go.mod requires a fusebox that cannot be downloaded; point it at a source folder: go mod edit -replace github.com/fusebox-dev/fusebox=DIR"
+	}
+	return ""
 }
 
 // find looks for the tool in the project, then on the path.

@@ -113,11 +113,43 @@ func (o Options) reason() string {
 }
 
 func (o Options) words() *strings.Replacer {
-	version := "v0.0.0"
-	if b, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(b.Main.Version, "v") && !strings.Contains(b.Main.Version, "+") {
-		version = b.Main.Version
+	version, _ := Released()
+	install := ""
+	if o.Language == AssemblyScript {
+		install = "\n    npm install                    # the compiler, once"
 	}
-	return strings.NewReplacer("{{NAME}}", o.Name, "{{PROFILE}}", o.profile(), "{{VERSION}}", version, "{{REASON}}", o.reason())
+	return strings.NewReplacer("{{NAME}}", o.Name, "{{PROFILE}}", o.profile(), "{{VERSION}}", version, "{{REASON}}", o.reason(), "{{INSTALL}}", install)
+}
+
+// Released is the version of this program, for a Go module to require. ok is
+// false where it was built from a working copy: then nobody can download it.
+func Released() (version string, ok bool) {
+	if b, have := debug.ReadBuildInfo(); have && released.MatchString(b.Main.Version) {
+		return b.Main.Version, true
+	}
+	return "v0.0.0", false
+}
+
+var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+[.0-9]*)?$`)
+
+// SourceAround finds the fusebox source that a file or folder lies in; "" where
+// it lies in none.
+func SourceAround(path string) string {
+	dir, err := filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if first, _, _ := strings.Cut(string(text), "\n"); err == nil && strings.TrimSpace(first) == "module github.com/fusebox-dev/fusebox" {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return ""
+		}
+		dir = up
+	}
 }
 
 // replace points the Go module at a source folder, and takes over its checksums.
