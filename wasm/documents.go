@@ -78,6 +78,10 @@ func readChoice(raw []byte, candidates []taxonomy.Candidate) (taxonomy.Choice, e
 	if !slices.ContainsFunc(candidates, func(o taxonomy.Candidate) bool { return o.ID == c.ID }) {
 		return c, &errVocabulary{"choice " + printable(c.ID, 64) + " is not a declared candidate"}
 	}
+	// A chooser's reason is a sentence for people; it may not do more than be read.
+	if printable(c.Reason, len(c.Reason)) != c.Reason {
+		return c, &errVocabulary{"reason has characters that cannot be printed"}
+	}
 	return c, nil
 }
 

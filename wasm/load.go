@@ -73,6 +73,9 @@ func admit(file []byte, c *Config) (*meter.Module, Kinds, error) {
 		return refuse(code, "%s", detail)
 	}
 	if data, ok := m.Custom(ManifestSection); ok {
+		if n := manifests(m); n > 1 { // which would people read, and which would we?
+			return refuse(BadSection, "%d sections named %s, at most one allowed", n, ManifestSection)
+		}
 		man, err := ParseManifest(data)
 		if err != nil {
 			return refuse(BadSection, "%v", err)
@@ -82,6 +85,15 @@ func admit(file []byte, c *Config) (*meter.Module, Kinds, error) {
 		}
 	}
 	return m, kinds, nil
+}
+
+func manifests(m *meter.Module) (n int) {
+	for _, c := range m.Customs {
+		if c.Name == ManifestSection {
+			n++
+		}
+	}
+	return n
 }
 
 // parseError carries a refusal of package meter, with the place.
@@ -136,7 +148,7 @@ func checkExports(m *meter.Module, c *Config) (kinds Kinds, code Code, detail st
 	t, ok := m.Function(fmt.Sprint(marker, ABI))
 	switch {
 	case !ok && len(versions) > 0:
-		return 0, ABIMismatch, fmt.Sprintf("the module speaks ABI %s, this host %d", strings.Join(versions, " and "), ABI)
+		return 0, ABIMismatch, fmt.Sprintf("the module speaks ABI %s, this host %d", printable(strings.Join(versions, " and "), 100), ABI)
 	case !ok:
 		return 0, MissingExport, fmt.Sprint(marker, ABI, ": every module exports it to say which ABI it speaks")
 	case !t.Is("", ""):

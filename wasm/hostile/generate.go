@@ -20,6 +20,9 @@ func Generated() []Case {
 	manifests(add)
 	nothing := decent(nil, answer())
 	nothing.mems, nothing.datas = [][]byte{{0, 0}}, nil
+	// Branches cost their square, and every fill has one of its own.
+	fills := decent(nil, times(4_100, 0x41, 0, 0x41, 0, 0x41, 0, 0xfc, 11, 0), answer())
+	out = append(out, Case{Name: "many_fills", Fear: "4,100 fills in one function; two of 9,000 took 43 s of compiling for 158 KB.", Load: "over_limit:branches", Go: true, Wasm: fills.bytes()})
 	return append(out, Case{Name: "memory_of_nothing", Fear: "A memory of no pages, and a buffer in it.", Call: "bad_pointer", Never: true, Wasm: nothing.bytes()})
 }
 
@@ -49,6 +52,10 @@ func compileBombs(add adder) {
 	phi = append(phi, 0x0b)
 	add("phi_explosion", "900 branches into one block while 400 locals change.", "over_limit:merges", "",
 		decent(cat([]byte{1}, u(400), []byte{0x7e}), phi, answer()).bytes())
+	add("many_grows", "1,900 requests for memory in one function: 0.4 s, and 68 such functions are 28 s.", "over_limit:branches", "",
+		decent(nil, times(1_900, 0x41, 0, 0x40, 0, 0x1a), answer()).bytes())
+	add("many_branches", "4,200 branches in one function without locals.", "over_limit:branches", "",
+		decent(nil, times(4_200, 0x41, 0, 0x04, 0x40, 0x0b), answer()).bytes())
 	add("big_function", "One function of 1.2 MB: 4 s and 378 MiB.", "over_limit:body_bytes", "",
 		decent(nil, times(400_000, 0x41, 0, 0x1a), answer()).bytes())
 	add("many_instructions", "30,000 instructions in one function.", "over_limit:instructions", "",
@@ -211,6 +218,14 @@ func manifests(add adder) {
 	add("manifest_other_abi", "A manifest of another ABI.", "abi_mismatch", "", with(`{"abi":2,"kinds":["classifier"],"name":"x"}`))
 	add("manifest_other_kind", "A manifest that does not offer what the module is used for.", "abi_mismatch", "", with(`{"abi":1,"kinds":["fallback"],"name":"x"}`))
 	add("manifest_other_profile", "A manifest of another profile.", "abi_mismatch", "", with(`{"abi":1,"kinds":["classifier"],"name":"x","profile":"go"}`))
+	twice := decent(nil, answer())
+	for _, abi := range []string{"1", "2"} {
+		twice.customs = append(twice.customs, custom("fusebox.manifest", []byte(`{"abi":`+abi+`,"name":"x"}`)))
+	}
+	add("manifest_two_sections", "Two manifests: one for people, one for the host.", "bad_section", "", twice.bytes())
+	future := decent(nil, answer())
+	future.exports[1] = export("fb_abi_\x1b[2J\x1b]0;pwned\x07"+string(times(900, '9')), 0, 0)
+	add("abi_name_escapes", "A version of the ABI that clears the terminal of who reads the refusal.", "abi_mismatch", "", future.bytes())
 	add("manifest_garbage", "A manifest that is not JSON.", "bad_section", "", with(`abi = 1`))
 	add("manifest_twice", "A manifest that says two things.", "bad_section", "", with(`{"abi":1,"abi":2}`))
 	add("manifest_unknown_key", "A manifest that asks for rights.", "bad_section", "", with(`{"abi":1,"grant":["net"]}`))

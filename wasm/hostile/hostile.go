@@ -57,6 +57,7 @@ var wat = []Case{
 	{Name: "multi_value_recursion", Call: "stack_overflow"},
 	{Name: "bounded_recursion"},
 	{Name: "buf_loops", Call: "fuel_exhausted", Never: true},
+	{Name: "touch_every_page"},
 	// Traps.
 	{Name: "unreachable", Call: "trap:unreachable"},
 	{Name: "div_zero", Call: "trap:divide_by_zero"},
@@ -104,6 +105,9 @@ var wat = []Case{
 	{Name: "buf_oob", Call: "bad_pointer", Never: true},
 	{Name: "buf_wraps", Call: "bad_pointer", Never: true},
 	{Name: "buf_moves_each_call"},
+	{Name: "buf_grows"},
+	{Name: "buf_exits", Call: "exit", Go: true, Never: true},
+	{Name: "buf_logs", Log: true},
 	// Starting.
 	{Name: "start_loop", Load: "init:fuel_exhausted"},
 	{Name: "start_trap", Load: "init:trap:unreachable"},
@@ -140,6 +144,9 @@ var wat = []Case{
 	{Name: "clock_spin", Call: "fuel_exhausted", Go: true},
 	{Name: "iov_bomb", Call: "fuel_exhausted", Go: true},
 	{Name: "wasi_bad_pointers", Go: true},
+	{Name: "poll_overlap", Go: true},
+	{Name: "clock_wraps", Go: true},
+	{Name: "write_over_itself", Go: true},
 	// State.
 	{Name: "state_leak_global"},
 	{Name: "state_leak_memory"},
@@ -160,6 +167,10 @@ var wat = []Case{
 	{Name: "nan_number", Call: "schema_violation", Keeps: true},
 	{Name: "negative_retry", Call: "schema_violation", Keeps: true},
 	{Name: "huge_retry"},
+	{Name: "number_exponent", Call: "schema_violation", Keeps: true},
+	{Name: "lone_surrogate", Call: "schema_violation", Keeps: true},
+	{Name: "escaped_reason", Call: "schema_violation", Keeps: true},
+	{Name: "escaped_key", Call: "schema_violation", Keeps: true},
 	{Name: "trailing_bytes", Call: "schema_violation", Keeps: true},
 	{Name: "reason_unlisted", Call: "schema_violation", Keeps: true},
 	{Name: "fact_unlisted", Call: "schema_violation", Keeps: true},
@@ -169,6 +180,7 @@ var wat = []Case{
 	{Name: "before_send_claim", Refused: "before_send_without_proof"},
 	{Name: "definitive_failure_claim", Refused: "outcome_of_a_dispatched_write"},
 	{Name: "unknown_candidate", Call: "schema_violation", Chooser: true, Keeps: true},
+	{Name: "choice_reason_escapes", Call: "schema_violation", Chooser: true, Keeps: true},
 	{Name: "empty_choice", Call: "schema_violation", Chooser: true, Keeps: true},
 	// Outside the accepted language.
 	{Name: "tail_call", Load: "forbidden_opcode"},

@@ -33,8 +33,8 @@ func AtTheLimit() []Case {
 	var tables []byte
 	tables = append(tables, times(60, 0x02, 0x40)...)
 	for range 2 {
-		tables = append(tables, cat([]byte{0x02, 0x40, 0x41, 0, 0x28, 0, 0, 0x0e}, u(2000))...)
-		for i := range 2000 {
+		tables = append(tables, cat([]byte{0x02, 0x40, 0x41, 0, 0x28, 0, 0, 0x0e}, u(1990))...)
+		for i := range 1990 {
 			tables = append(tables, byte(i%60))
 		}
 		tables = append(tables, 0, 0x0b)
@@ -53,5 +53,35 @@ func AtTheLimit() []Case {
 	alive = append(alive, times(3_999, 0x85)...)
 	alive = append(alive, 0x1a)
 	add("limit_alive", 33, nil, alive)
+	grows := times(440, 0x20, 0, 0x40, 0, 0x21, 0)
+	add("limit_grows", 11, []byte{1, 3, 0x7f}, grows)
+	var across []byte // values that all live across branches
+	for i := range 2_500 {
+		across = append(across, cat([]byte{0x41}, s(int64(i)), []byte{0x29, 0, 0})...)
+	}
+	across = append(across, times(1_800, 0x20, 0, 0x04, 0x40, 0x0b)...)
+	across = append(across, times(2_499, 0x85)...)
+	add("limit_across", 26, []byte{1, 1, 0x7f}, append(across, 0x1a))
+	return out
+}
+
+// AtTheLimitGo are the hardest found inside the limits of profile go.
+func AtTheLimitGo() []Case {
+	var out []Case
+	add := func(name string, functions int, locals []byte, body []byte) {
+		b := decent(nil, answer())
+		for range functions {
+			b.funcs, b.codes = append(b.funcs, u(0)), append(b.codes, code(locals, body))
+		}
+		out = append(out, Case{Name: name, Wasm: b.bytes(), Go: true})
+	}
+	add("limit_go_fills", 8, nil, times(2_900, 0x41, 0, 0x41, 0, 0x41, 0, 0xfc, 11, 0))
+	var across []byte
+	for i := range 4_000 {
+		across = append(across, cat([]byte{0x41}, s(int64(i)), []byte{0x29, 0, 0})...)
+	}
+	across = append(across, times(2_900, 0x20, 0, 0x04, 0x40, 0x0b)...)
+	across = append(across, times(3_999, 0x85)...)
+	add("limit_go_across", 100, []byte{1, 1, 0x7f}, append(across, 0x1a))
 	return out
 }

@@ -92,7 +92,7 @@ type Segment struct {
 // Stats are the largest values found, to be compared with [Limits].
 type Stats struct {
 	Bytes, Functions, Instructions, MaxBody, MaxInstructions, MaxNesting, MaxTargets, MaxLocals int
-	MaxDepth, MaxMerges, Work                                                                   int
+	MaxBranches, MaxDepth, MaxMerges, Work                                                      int
 	Globals, MutableGlobals, TableEntries, Recursive                                            int
 }
 

@@ -89,6 +89,7 @@ func (c *checker) body(r *reader, t FuncType) {
 	s.MaxNesting = max(s.MaxNesting, c.deep)
 	s.MaxTargets = max(s.MaxTargets, c.wide)
 	s.MaxLocals = max(s.MaxLocals, len(c.locals))
+	s.MaxBranches = max(s.MaxBranches, c.edges)
 	s.MaxDepth = max(s.MaxDepth, c.nest)
 	s.MaxMerges = max(s.MaxMerges, merges)
 	for _, l := range []struct {
@@ -97,6 +98,7 @@ func (c *checker) body(r *reader, t FuncType) {
 	}{
 		{"instructions", c.instrs, lim.Instructions},
 		{"total_instructions", s.Instructions, lim.Total},
+		{"branches", c.edges, lim.Branches},
 		{"depth", c.nest, lim.Depth},
 		{"merges", merges, lim.Merges},
 		{"work", s.Work, lim.Work},
@@ -144,7 +146,8 @@ func (c *checker) charge(n uint32) {
 // insert records a place where the rewriter adds instructions. They are compiled
 // too, so they count: about twenty, with a branch of their own. A bulk
 // instruction becomes a loop in native code, which is as hard to compile as a
-// hundred others.
+// hundred others; growing the memory reloads what the function knows of it, and
+// is as hard as eight branches.
 func (c *checker) insert(at int, kind what, cost uint32) {
 	c.b.inserts = append(c.b.inserts, insert{at, kind, cost})
 	if kind != atReturn {
@@ -153,6 +156,9 @@ func (c *checker) insert(at int, kind what, cost uint32) {
 			c.added += 100
 		}
 		c.edges++
+		if kind == atGrow {
+			c.edges += 7
+		}
 	}
 }
 

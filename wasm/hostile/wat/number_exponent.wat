@@ -1,0 +1,9 @@
+;; A number that takes gigabytes to write out.
+(module
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\22outcome\22:\22FAILED\22,\22class\22:\22rate_limit\22,\22retry_after_ms\22:1e999999999}")
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64) (i64.const 274877907014))
+)

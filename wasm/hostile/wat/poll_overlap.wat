@@ -1,0 +1,15 @@
+;; Lets the answers of a wait overwrite its questions.
+(module
+  (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\22outcome\22:\22FAILED\22,\22class\22:\22budget\22}")
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64)
+    (i64.store (i32.const 8216) (i64.const 1000))
+    (i64.store (i32.const 8264) (i64.const 1000))
+    (drop (call $poll (i32.const 8192) (i32.const 8200) (i32.const 2) (i32.const 8200)))
+    (drop (call $poll (i32.const 4096) (i32.const 4080) (i32.const 64) (i32.const 4100)))
+    (i64.const 274877906981))
+)

@@ -1,0 +1,18 @@
+;; Writes its error output from where the count of it goes, with a length that overflows.
+(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (func (export "fb_abi_1"))
+  (func (export "fb_buf") (param i32) (result i32) (i32.const 4096))
+  (func (export "fb_fallback") (param i32 i32) (result i64) (i64.const 0))
+  (data (i32.const 64) "{\22outcome\22:\22FAILED\22,\22class\22:\22budget\22}")
+  (func (export "fb_classify") (param $p i32) (param $n i32) (result i64)
+    (i32.store (i32.const 0) (i32.const 0))
+    (i32.store (i32.const 4) (i32.const 0x7fffffff))
+    (i32.store (i32.const 8) (i32.const 4))
+    (i32.store (i32.const 12) (i32.const 16))
+    (drop (call $write (i32.const 2) (i32.const 8) (i32.const 1) (i32.const 12)))
+    (drop (call $write (i32.const 2) (i32.const 0) (i32.const 2) (i32.const 0)))
+    (drop (call $write (i32.const 2) (i32.const -8) (i32.const 64) (i32.const -1)))
+    (i64.const 274877906981))
+)
