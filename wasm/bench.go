@@ -29,22 +29,24 @@ type bench struct {
 	rounds   int           // failed comebacks in a row
 }
 
-// admit says whether a call may go to the module now.
-func (b bench) admit(now time.Duration) (bench, bool) {
+// admit says whether a call may go to the module now, and whether it is the
+// comeback call, which decides.
+func (b bench) admit(now time.Duration) (_ bench, comeback, ok bool) {
 	switch {
 	case b.until == 0:
-		return b, true
+		return b, false, true
 	case now < b.until || b.trying:
-		return b, false
+		return b, false, false
 	}
 	b.trying = true
-	return b, true
+	return b, true, true
 }
 
-// after counts a finished call.
-func (b bench) after(r BenchRule, ok bool, now time.Duration) bench {
-	if b.until != 0 { // benched: only the comeback call decides
-		if !b.trying {
+// after counts a finished call. One that was admitted before the module was
+// benched says nothing about whether it recovered.
+func (b bench) after(r BenchRule, comeback, ok bool, now time.Duration) bench {
+	if b.until != 0 {
+		if !comeback {
 			return b
 		}
 		if ok {

@@ -121,13 +121,14 @@ func (m *Module) ask(ctx context.Context, kind Kinds, document []byte, read func
 		return fail(Closed, "the module was replaced")
 	}
 	defer m.Release()
-	if !m.admit() {
+	comeback, admitted := m.admit()
+	if !admitted {
 		m.stats.benched.Add(1)
 		return fail(Benched, "too many failures lately")
 	}
 	in, err := m.take(ctx)
 	if err != nil {
-		m.unadmit()
+		m.unadmit(comeback)
 		return fail(Busy, err.Error())
 	}
 	m.stats.calls.Add(1)
@@ -138,7 +139,7 @@ func (m *Module) ask(ctx context.Context, kind Kinds, document []byte, read func
 			f = answerFault(a.Raw, err)
 		}
 	}
-	m.after(f == nil)
+	m.after(comeback, f == nil)
 	if f != nil {
 		m.stats.failures.Add(1)
 		a.OK, a.Verdict, a.Choice = false, taxonomy.Verdict{}, taxonomy.Choice{}
@@ -190,30 +191,31 @@ func (in *instance) warmUp() bool {
 	return true
 }
 
-func (m *Module) admit() bool {
+func (m *Module) admit() (comeback, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.bench.until == 0 { // the common case needs no clock
-		return true
+		return false, true
 	}
-	b, ok := m.bench.admit(m.config.Now())
-	m.bench = b
-	return ok
+	m.bench, comeback, ok = m.bench.admit(m.config.Now())
+	return comeback, ok
 }
 
-func (m *Module) unadmit() {
-	m.mu.Lock()
-	m.bench = m.bench.release()
-	m.mu.Unlock()
+func (m *Module) unadmit(comeback bool) {
+	if comeback {
+		m.mu.Lock()
+		m.bench = m.bench.release()
+		m.mu.Unlock()
+	}
 }
 
-func (m *Module) after(ok bool) {
+func (m *Module) after(comeback, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ok && m.bench.until == 0 {
 		return
 	}
-	m.bench = m.bench.after(m.config.Bench, ok, m.config.Now())
+	m.bench = m.bench.after(m.config.Bench, comeback, ok, m.config.Now())
 }
 
 // IsModuleFault reports whether an error of a call speaks against the module,

@@ -225,38 +225,44 @@ func TestBenchRule(t *testing.T) {
 	r := BenchRule{}.withDefaults()
 	b := bench{}
 	for i := range r.Failures {
-		if _, ok := b.admit(0); !ok {
+		if _, _, ok := b.admit(0); !ok {
 			t.Fatalf("benched after %d failures", i)
 		}
-		b = b.after(r, false, time.Duration(i))
+		b = b.after(r, false, false, time.Duration(i))
 	}
 	now := time.Duration(r.Failures)
-	b2, ok := b.admit(now)
+	b2, _, ok := b.admit(now)
 	if ok || b2 != b {
 		t.Fatal("not benched")
 	}
 	now += r.Rest
-	b, ok = b.admit(now)
-	if !ok {
+	b, comeback, ok := b.admit(now)
+	if !ok || !comeback {
 		t.Fatal("never tried again")
 	}
-	if _, ok := b.admit(now); ok {
+	if _, _, ok := b.admit(now); ok {
 		t.Error("two calls to decide at once")
 	}
-	if b3, ok := b.release().admit(now); !ok || !b3.trying {
+	// A call from before the bench ends while the comeback call is out.
+	for _, well := range []bool{true, false} {
+		if late := b.after(r, false, well, now); late != b {
+			t.Errorf("a late call decided: %+v, then %+v", b, late)
+		}
+	}
+	if b3, _, ok := b.release().admit(now); !ok || !b3.trying {
 		t.Error("a call that never reached the module keeps the place")
 	}
 	for range 10 { // failed comebacks: the rest grows up to 16 times
-		b = b.after(r, false, now)
+		b = b.after(r, true, false, now)
 		if b.until > now+16*r.Rest {
 			t.Fatalf("rests %s", b.until-now)
 		}
 		now = b.until
-		if b, ok = b.admit(now); !ok {
+		if b, _, ok = b.admit(now); !ok {
 			t.Fatal("never tried again")
 		}
 	}
-	if got := b.after(r, true, now); got != (bench{}) {
+	if got := b.after(r, true, true, now); got != (bench{}) {
 		t.Errorf("after a good call: %+v", got)
 	}
 }

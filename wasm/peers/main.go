@@ -48,8 +48,15 @@ func calls() {
 	atMost("wasm_c_call_us", b["fusebox, C"]/1e3, 6)
 	atMost("wasm_go_call_us", b["fusebox, Go"]/1e3, 25)
 	atLeast("extism_reused/wasm_c_call", b["Extism, reused"]/b["fusebox, C"], 8)
-	atLeast("extism_new_instance/wasm_c_call", b["Extism, new instance"]/b["fusebox, C"], 20)
-	atLeast("extism_new_plugin/wasm_c_call", b["Extism, new plugin, compilation cached"]/b["fusebox, C"], 80)
+	// Extism has two ways to a fresh instance. NewPlugin for every call is the
+	// first thing its documentation shows, and takes here what was measured as its
+	// fresh instance (529 to 566 µs) when the bound was set. An instance of a plugin
+	// compiled before costs about a third of that; the same bound is held against
+	// it, and is missed.
+	atLeast("extism_fresh_by_new_plugin/wasm_c_call", b["Extism, new plugin, compilation cached"]/b["fusebox, C"], 80)
+	atLeast("extism_fresh_by_compiled_instance/wasm_c_call", b["Extism, new instance"]/b["fusebox, C"], 80)
+	// Like against like: a new instance here, too.
+	atLeast("extism_fresh_by_compiled_instance/wasm_c_new_instance", b["Extism, new instance"]/b["fusebox, C, new instance"], 4)
 	fmt.Println()
 }
 
