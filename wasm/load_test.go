@@ -1,9 +1,11 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -339,5 +341,26 @@ func TestHints(t *testing.T) {
 		if _, err := Load(t.Context(), c.Wasm, hostileConfig(c)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q in it", name, err, want)
 		}
+	}
+}
+
+// TestLastWords: what is kept of a module's error output is its end, however it
+// was written, in little memory.
+func TestLastWords(t *testing.T) {
+	var all []byte
+	w := world{}
+	for i := range 3 * stderrMost {
+		b := fmt.Appendf(nil, "%d ", i)
+		if i%1000 == 999 {
+			b = bytes.Repeat(b, 1000)
+		}
+		all = append(all, b...)
+		w.write(b)
+		if i%997 == 0 && w.stderr() != strings.TrimSpace(string(all[max(0, len(all)-stderrMost):])) {
+			t.Fatalf("after %d writes: %d bytes kept", i, len(w.stderr()))
+		}
+	}
+	if cap(w.err) > 4*stderrMost {
+		t.Errorf("%d bytes in use", cap(w.err))
 	}
 }

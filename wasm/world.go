@@ -77,17 +77,19 @@ func (w *world) log(level int32, text []byte) {
 	w.lines = append(w.lines, LogLine{level, printable(text, len(text))})
 }
 
-// write keeps the last bytes of the module's own error output.
+// write keeps the last bytes of the module's own error output. It moves what is
+// kept only when as much again has come: a module that writes byte by byte would
+// have the host move four kilobytes for each.
 func (w *world) write(b []byte) {
-	if len(b) > stderrMost {
-		b = b[len(b)-stderrMost:]
-	}
-	if over := len(w.err) + len(b) - stderrMost; over > 0 {
-		w.err = w.err[:copy(w.err, w.err[over:])]
+	b = last(b, stderrMost)
+	if len(w.err)+len(b) > 2*stderrMost {
+		w.err = w.err[:copy(w.err, last(w.err, stderrMost))]
 	}
 	w.err = append(w.err, b...)
 }
 
 func (w *world) stderr() string {
-	return printable(strings.TrimSpace(string(w.err)), stderrMost)
+	return printable(strings.TrimSpace(string(last(w.err, stderrMost))), stderrMost)
 }
+
+func last(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
