@@ -85,6 +85,11 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if err := s.End(); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
+	for _, text := range append([]string{m.Name, m.Version, m.Profile, m.Source}, append(m.Kinds, m.Schemas...)...) {
+		if printable(text, len(text)) != text { // it is shown to people, as JSON too
+			return nil, fmt.Errorf("manifest: %s has characters that cannot be printed", printable(text, 64))
+		}
+	}
 	return m, nil
 }
 

@@ -226,6 +226,7 @@ func manifests(add adder) {
 	future := decent(nil, answer())
 	future.exports[1] = export("fb_abi_\x1b[2J\x1b]0;pwned\x07"+string(times(900, '9')), 0, 0)
 	add("abi_name_escapes", "A version of the ABI that clears the terminal of who reads the refusal.", "abi_mismatch", "", future.bytes())
+	add("manifest_escapes", "A version that clears the terminal of who inspects it.", "bad_section", "", with(`{"abi":1,"name":"x","version":"\u009b2J"}`))
 	add("manifest_garbage", "A manifest that is not JSON.", "bad_section", "", with(`abi = 1`))
 	add("manifest_twice", "A manifest that says two things.", "bad_section", "", with(`{"abi":1,"abi":2}`))
 	add("manifest_unknown_key", "A manifest that asks for rights.", "bad_section", "", with(`{"abi":1,"grant":["net"]}`))
