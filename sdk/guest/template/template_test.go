@@ -161,3 +161,56 @@ func cArgs(source string) []string {
 	return []string{"--target=wasm32-unknown-unknown", "-O2", "-nostdlib", "-fno-builtin", "-Wall", "-Wextra", "-Werror",
 		"-Wl,--no-entry", "-Wl,--strip-all", "-Wl,-z,stack-size=16384", "-o", "OUT", source}
 }
+
+// TestSourceAround: a program that was built in a clone finds it, from any depth;
+// elsewhere there is none.
+func TestSourceAround(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{".": root, "../../..": root, "c/not-there-yet": root, t.TempDir(): ""} {
+		if got := SourceAround(path); got != want {
+			t.Errorf("around %s: %q, want %q", path, got, want)
+		}
+	}
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/other\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := SourceAround(other); got != "" {
+		t.Errorf("another module's folder is taken for ours: %s", got)
+	}
+}
+
+// TestReleased: only a version that can be downloaded is required by name.
+func TestReleased(t *testing.T) {
+	for version, want := range map[string]bool{"v1.2.3": true, "v0.4.0-rc.1": true, "(devel)": false, "": false,
+		"v0.0.0-20261130092405-fe38210aaaaa": false, "v1.2.4-0.20261130092405-fe38210aaaaa": false, "v1.2.3+dirty": false} {
+		if got := released.MatchString(version); got != want {
+			t.Errorf("%q: %v", version, got)
+		}
+	}
+}
+
+// TestHint: what a toolchain says in its own words comes with what to do.
+func TestHint(t *testing.T) {
+	for _, tt := range []struct {
+		language   Language
+		text, want string
+	}{
+		{C, `clang: error: unable to execute command: Executable "wasm-ld-14" doesn't exist!`, "lld"},
+		{C, "error: unable to create target: 'No available targets are compatible with triple \"wasm32\"'", "clang"},
+		{C, "module.c:3:1: error: expected identifier", ""},
+		{Go, "main.go:4:8: github.com/fusebox-dev/fusebox@v0.0.0: reading https://proxy.example/: 404", "go mod edit -replace"},
+		{Go, "main.go:9:2: undefined: x", ""},
+	} {
+		for i := range toolchains {
+			if c := &toolchains[i]; c.language == tt.language {
+				if got := c.hint(tt.text); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+					t.Errorf("%s %q: %q", tt.language, tt.text, got)
+				}
+			}
+		}
+	}
+}
