@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -11,20 +12,20 @@ type contender struct {
 	do   func(n int)
 }
 
-// measure runs contenders in turns and returns each one's best batch: processor
+// measure runs contenders in turns and returns each one's median batch: processor
 // time for one call in nanoseconds. Processor time counts what the garbage
 // collector does on other cores for a call, and does not count what other
-// programs do in between; batches are long enough to hold the collector's share.
+// programs do in between. The median and not the best: the best batch of who
+// allocates much is the one in which the collector happened not to run.
 func measure(rounds int, list ...contender) map[string]float64 {
 	const batch = 20 * time.Millisecond
 	calls := make([]int, len(list))
-	best := map[string]float64{}
+	took := make([][]float64, len(list))
 	for i, c := range list {
 		for n := 1; ; n *= 2 {
 			start := cpu()
 			c.do(n)
-			took := cpu() - start
-			if calls[i], best[c.name] = n, float64(took)/float64(n); took > batch/2 {
+			if calls[i] = n; cpu()-start > batch/2 {
 				break
 			}
 		}
@@ -33,10 +34,15 @@ func measure(rounds int, list ...contender) map[string]float64 {
 		for i, c := range list {
 			start := cpu()
 			c.do(calls[i])
-			best[c.name] = min(best[c.name], float64(cpu()-start)/float64(calls[i]))
+			took[i] = append(took[i], float64(cpu()-start)/float64(calls[i]))
 		}
 	}
-	return best
+	median := map[string]float64{}
+	for i, c := range list {
+		slices.Sort(took[i])
+		median[c.name] = took[i][len(took[i])/2]
+	}
+	return median
 }
 
 var failed bool // a bound was missed
