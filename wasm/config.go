@@ -95,12 +95,12 @@ type Limits struct {
 	TableEntries int           // 65,536
 	LogLines     int           // of one call: 16
 	LogBytes     int           // of one call: 4 KiB
-	Compile      time.Duration // how long Load waits for the compiler: 30 s
+	Compile      time.Duration // how long Load waits for the compiler, by the wall clock, so that a busy machine still loads: 2 min
 }
 
 func (l Limits) withDefaults(p Profile) Limits {
 	d := Limits{ModuleBytes: 8 << 20, InputBytes: 64 << 10, OutputBytes: 4 << 10, MemoryBytes: 16 << 20, Fuel: 5_000_000,
-		InitFuel: 50_000_000, StackBytes: 1 << 20, TableEntries: 65_536, LogLines: 16, LogBytes: 4 << 10, Compile: 30 * time.Second}
+		InitFuel: 50_000_000, StackBytes: 1 << 20, TableEntries: 65_536, LogLines: 16, LogBytes: 4 << 10, Compile: 2 * time.Minute}
 	if p == Go {
 		d.MemoryBytes, d.Fuel, d.InitFuel, d.StackBytes = 64<<20, 200_000_000, 500_000_000, 8<<20
 	}
