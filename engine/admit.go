@@ -31,6 +31,7 @@ type Permit struct {
 	id        string
 	op        taxonomy.Operation
 	policy    *Policy
+	arm       *arm // whose circuits it passed; its policy is the one above
 	path      *breaker.Path
 	ticket    breaker.Ticket
 	end       breaker.Instant
@@ -54,6 +55,9 @@ type Permit struct {
 	resumed   bool                // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant     // only Tick touches it once the permit is dispatched
 	usage     atomic.Pointer[Usage]
+	looped    bool        // Do counts how its whole call ends
+	counted   bool        // for its arm
+	shadow    *shadowCall // what a candidate beside makes of the same call; nil without one
 }
 
 // ID names the permit; its intent has the same id.
@@ -80,15 +84,22 @@ func (p *Permit) Probe() bool { return p.ticket.Need|p.ticket.Held != 0 }
 // for an operation that cannot be judged; nothing was sent and nothing durable
 // was taken.
 func (e *Engine) Admit(ctx context.Context, op taxonomy.Operation) (*Permit, error) {
+	return e.admit(ctx, op, false)
+}
+
+// admit is Admit; looped says that Do counts how the whole call ends.
+func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) (*Permit, error) {
 	start := e.clock.Mono()
+	home := false // a candidate failed to decide: the version in force does
 	for {
-		p, err := e.newPermit(op)
+		p, err := e.newPermit(op, looped, home)
 		if err != nil {
 			return nil, err
 		}
-		rej, stale := p.admit(ctx)
-		if stale {
+		rej, stale, crashed := p.guarded(ctx)
+		if stale || crashed {
 			p.free()
+			home = home || crashed
 			continue
 		}
 		if rej != nil {
@@ -103,16 +114,25 @@ func (e *Engine) Admit(ctx context.Context, op taxonomy.Operation) (*Permit, err
 
 // newPermit completes the operation under the policy in force and resolves its
 // circuits, both of one version.
-func (e *Engine) newPermit(op taxonomy.Operation) (*Permit, error) {
+func (e *Engine) newPermit(op taxonomy.Operation, looped, home bool) (*Permit, error) {
 	e.swap.RLock()
 	defer e.swap.RUnlock()
-	policy := e.current()
+	arm, policy := e.armFor(&op)
+	if home && arm.trial != nil && arm != &arm.trial.control {
+		_ = policy.release()
+		arm, policy = &arm.trial.control, e.current()
+	}
+	asked := arm.ask(&op)
 	if err := e.prepare(policy, &op); err != nil {
 		_ = policy.release()
 		return nil, err
 	}
-	p := &Permit{e: e, id: newID(), op: op, policy: policy, path: e.registry.Path(&op, e.clock.Mono()), place: -1}
-	p.ticket.Sequence = e.registry.Sequence()
+	p := &Permit{e: e, id: newID(), op: op, policy: policy, arm: arm, path: arm.registry.Path(&op, e.clock.Mono()), place: -1,
+		looped: looped, shadow: asked}
+	if home {
+		p.flags = append(p.flags, "candidate_failed")
+	}
+	p.ticket.Sequence = arm.registry.Sequence()
 	return p, nil
 }
 
@@ -145,7 +165,7 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 		if rej := p.blocked(ctx, denial); rej != nil {
 			return rej, false
 		}
-		ticket.Sequence = e.registry.Sequence()
+		ticket.Sequence = p.arm.registry.Sequence()
 	}
 	p.ticket = ticket
 	if ticket.Would != nil {
@@ -167,6 +187,7 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 			Class: taxonomy.RateLimit, Next: "wait"}, false
 	}
 	p.admission = e.note(p.admissionReceipt(answer))
+	p.admitted(nil)
 	return nil, false
 }
 
@@ -222,6 +243,9 @@ func (p *Permit) authorizeAs(ctx context.Context, op *taxonomy.Operation) (taxon
 		}
 		if len(found) > 0 {
 			in.Approvals = facts(found)
+			if p.shadow != nil {
+				p.shadow.approvals = in.Approvals
+			}
 			again := p.policy.Rules.Authorize(ctx, in)
 			p.asked(again.Evaluation, &again)
 			if again.Decision != taxonomy.RequireApproval {
@@ -231,17 +255,24 @@ func (p *Permit) authorizeAs(ctx context.Context, op *taxonomy.Operation) (taxon
 		}
 	}
 	p.judged = answer.Evaluation
+	return answer, p.authorized(ctx, op, answer)
+}
+
+// authorized is the rejection that an answer of the authority rules comes to; a
+// denial counts toward its circuit.
+func (p *Permit) authorized(ctx context.Context, op *taxonomy.Operation, answer taxonomy.AuthorityAnswer) *Rejection {
+	e := p.e
 	switch answer.Decision {
 	case taxonomy.Allow:
-		return answer, nil
+		return nil
 	case taxonomy.RequireApproval:
 		v := e.refusal(p.policy, &p.op, `{"event":"approval","state":"pending"}`)
-		return answer, &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Breaker: "authority",
+		return &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Breaker: "authority",
 			Scope: authorityScope(op), Reason: "approval_required", Class: v.Class, Reasons: answer.Reasons, Next: "ask"}
 	default:
 		v := e.refusal(p.policy, &p.op, `{"event":"policy_decision","decision":"deny"}`)
 		p.feedRefusal(ctx, v)
-		return answer, &Rejection{Layer: taxonomy.LayerAuthority, Breaker: "authority", Scope: authorityScope(op),
+		return &Rejection{Layer: taxonomy.LayerAuthority, Breaker: "authority", Scope: authorityScope(op),
 			Reason: denialReason(answer), Class: v.Class, Reasons: answer.Reasons, Next: "stop"}
 	}
 }
@@ -488,11 +519,14 @@ func (p *Permit) refuse(rej *Rejection) error {
 	rej.Policy = p.policy.Version
 	rej.Index = -1
 	r := e.rejectionReceipt(p.policy, &p.op, rej)
+	p.arm.label(r)
 	r.Flags = append(r.Flags, p.flags...)
 	r.Circuits = p.circuits
 	evaluated(r, p.judged)
 	p.remember(r)
 	rej.Receipt = e.note(r).String()
+	p.admission = r.ID
+	p.admitted(rej)
 	e.meter.Decision(rej.Layer, rej.Breaker, rej.Decision, rej.Reason)
 	return rej
 }
@@ -508,7 +542,7 @@ func (p *Permit) admissionReceipt(a taxonomy.AuthorityAnswer) *receipts.Receipt 
 	if p.policy.highImpact(&p.op) || p.ticket.Would != nil {
 		class = receipts.Audit
 	}
-	r := p.e.receiptFor(receipts.KindAdmission, class, p.policy, &p.op)
+	r := p.receipt(receipts.KindAdmission, class)
 	r.Decision = receipts.Some(taxonomy.DecideAllow)
 	r.Reason = "admitted"
 	r.Layer = p.layer()

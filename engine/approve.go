@@ -46,7 +46,7 @@ func (e *Engine) Approve(ctx context.Context, a taxonomy.Approval) error {
 // a credential that works again, a budget that was filled, an approval, cases
 // that pass. It moves only circuits whose rule names that kind of evidence.
 func (e *Engine) Restored(ctx context.Context, op taxonomy.Operation, kind breaker.Evidence, by string) error {
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	err := e.prepare(policy, &op)
 	_ = policy.release()
 	if err != nil {

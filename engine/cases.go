@@ -38,7 +38,7 @@ func (e *Engine) openCase(ctx context.Context, f *Fallback, t *Taken, res *Resul
 	if err := e.parts.Store.Put(ctx, it); err != nil && !errors.Is(err, state.ErrConflict) {
 		return false, fmt.Errorf("open a case for %s: %w", op.RequestID, err)
 	}
-	policy := e.current()
+	_, policy := e.armFor(op)
 	e.note(e.queueReceipt(policy, it, it.Reason))
 	_ = policy.release()
 	t.Case, t.Reviewers = it.ID, f.Reviewers

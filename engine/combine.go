@@ -16,7 +16,7 @@ import (
 // one update in flight, everything that waits folded into the next one. Changes
 // of mode go at once; counts of closed circuits wait for the next beat.
 type combiner struct {
-	e      *Engine
+	of     *partition
 	writer uint64 // this process, in the blobs that it writes
 
 	mu   sync.Mutex
@@ -53,10 +53,10 @@ func (b *backlog) add(a event) {
 	b.events = append(b.events, a)
 }
 
-func newCombiner(e *Engine) *combiner {
+func newCombiner(of *partition) *combiner {
 	h := fnv.New64a()
-	h.Write([]byte(e.parts.Owner.Incarnation)) // never fails
-	return &combiner{e: e, writer: h.Sum64(), keys: map[string]*backlog{}}
+	h.Write([]byte(of.e.parts.Owner.Incarnation)) // never fails
+	return &combiner{of: of, writer: h.Sum64(), keys: map[string]*backlog{}}
 }
 
 // add queues events; it returns the keys that must not wait.
@@ -112,7 +112,7 @@ func (c *combiner) push(ctx context.Context, key string) error {
 	err := c.write(ctx, key, b.batch, events)
 	if err != nil {
 		c.putBack(b, events)
-		c.e.meter.StoreError("circuit", err)
+		c.of.e.meter.StoreError("circuit", err)
 		return fmt.Errorf("record %s: %w", key, err)
 	}
 	return nil
@@ -120,12 +120,12 @@ func (c *combiner) push(ctx context.Context, key string) error {
 
 // write runs one update and installs what the store decided.
 func (c *combiner) write(ctx context.Context, key string, batch uint64, events []event) error {
-	rule, ok := c.e.rule(key)
+	rule, ok := c.of.rule(key)
 	if !ok {
 		return nil // the settings changed, and there is nothing to keep
 	}
 	var bad error
-	doc, err := c.e.parts.Store.Update(ctx, docKey(key), func(d state.Doc) ([]byte, bool) {
+	doc, err := c.of.e.parts.Store.Update(ctx, c.of.docKey(key), func(d state.Doc) ([]byte, bool) {
 		after, mode, err := c.fold(key, rule, d, events)
 		if bad = err; bad != nil {
 			return nil, false
@@ -141,7 +141,7 @@ func (c *combiner) write(ctx context.Context, key string, batch uint64, events [
 	if err != nil || bad != nil {
 		return errors.Join(err, bad)
 	}
-	return c.e.installDoc(ctx, doc)
+	return c.of.installDoc(ctx, doc)
 }
 
 // fold steps the stored circuit through the events. A document that was never
@@ -149,7 +149,7 @@ func (c *combiner) write(ctx context.Context, key string, batch uint64, events [
 // that vanished takes over what this process knows.
 func (c *combiner) fold(key string, rule *breaker.Rule, d state.Doc, events []event) (after breaker.Circuit, mode bool, err error) {
 	if len(d.Data) > 0 {
-		if after, err = c.e.stored(key, d, rule); err != nil {
+		if after, err = c.of.stored(key, d, rule); err != nil {
 			return after, false, err
 		}
 	}
@@ -158,7 +158,7 @@ func (c *combiner) fold(key string, rule *breaker.Rule, d state.Doc, events []ev
 		after, _, t = breaker.Step(rule, after, a.Event, a.at)
 		mode = mode || t.N > 0 || a.urgent
 	}
-	if local, _ := c.e.registry.Circuit(key); len(d.Data) == 0 && local.Version > after.Version {
+	if local, _ := c.of.registry.Circuit(key); len(d.Data) == 0 && local.Version > after.Version {
 		after = local
 	}
 	return after, mode, nil
@@ -175,15 +175,13 @@ func (c *combiner) flush(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	for _, k := range keys {
-		ctx, cancel := context.WithTimeout(ctx, c.e.parts.StoreWait)
+		ctx, cancel := context.WithTimeout(ctx, c.of.e.parts.StoreWait)
 		_ = c.push(ctx, k) // metered; the events wait for the next beat
 		cancel()
 	}
 }
 
 const docPrefix = "brk/"
-
-func docKey(key string) string { return docPrefix + key }
 
 // A document is a head and an encoded circuit. The head remembers the last
 // batch of the latest writers, so that a lost reply never counts twice.
@@ -212,7 +210,7 @@ func (c *combiner) encode(old state.Doc, batch uint64, circuit breaker.Circuit) 
 			}
 		}
 	}
-	return append(out, breaker.Encode(&circuit, c.e.clock.Mono(), old.Now)...)
+	return append(out, breaker.Encode(&circuit, c.of.e.clock.Mono(), old.Now)...)
 }
 
 // cutDocument splits a document into the writers' part of its head and the
@@ -238,7 +236,7 @@ func (c *combiner) last(d state.Doc) uint64 {
 
 // applied reports whether this process's batch is in the document already.
 func (c *combiner) applied(ctx context.Context, key string, batch uint64) (bool, error) {
-	docs, err := c.e.parts.Store.Load(ctx, docKey(key))
+	docs, err := c.of.e.parts.Store.Load(ctx, c.of.docKey(key))
 	if err != nil || len(docs) == 0 {
 		return false, err
 	}

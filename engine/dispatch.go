@@ -75,7 +75,7 @@ func (p *Permit) Mark(ctx context.Context) error {
 // budget block and its probe leases.
 func (p *Permit) giveBack(ctx context.Context) {
 	p.spend.Settle(state.Amounts{})
-	if err := p.e.carry(ctx, p.path.Release(p.ticket, p.e.clock.Mono())); err != nil {
+	if err := p.arm.carry(ctx, p.path.Release(p.ticket, p.e.clock.Mono())); err != nil {
 		p.e.meter.StoreError("release", err) // the lease runs out by itself
 	}
 }
@@ -231,7 +231,7 @@ func (p *Permit) declare(ctx context.Context) error {
 // void answers an intent receipt whose dispatch was not begun after all, so
 // that verification finds an answer to it.
 func (p *Permit) void(rej *Rejection) {
-	r := p.e.receiptFor(receipts.KindIntentVoid, receipts.Audit, p.policy, &p.op)
+	r := p.receipt(receipts.KindIntentVoid, receipts.Audit)
 	r.Parent = p.intent
 	r.Reason = rej.Reason
 	p.e.note(r)
@@ -239,7 +239,7 @@ func (p *Permit) void(rej *Rejection) {
 
 // intentReceipt is the evidence that is durable before the first byte leaves.
 func (p *Permit) intentReceipt() *receipts.Receipt {
-	r := p.e.receiptFor(receipts.KindIntent, receipts.Ledger, p.policy, &p.op)
+	r := p.receipt(receipts.KindIntent, receipts.Ledger)
 	r.Parent = p.admission
 	r.Decision = receipts.Some(taxonomy.DecideAllow)
 	r.Approval = p.approval

@@ -67,7 +67,7 @@ type loop struct {
 
 func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 	e := l.e
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	if err := e.prepare(policy, &op); err != nil {
 		_ = policy.release()
 		return Result{Operation: op}, err
@@ -143,7 +143,7 @@ func (l *loop) ownBudget(ctx context.Context, op *taxonomy.Operation) (context.C
 // attempt walks the whole path once. A panic in send is settled as what it is,
 // an attempt whose end nobody saw, and goes on to the caller.
 func (l *loop) attempt(ctx context.Context, op taxonomy.Operation) (Result, error) {
-	permit, err := l.e.Admit(ctx, op)
+	permit, err := l.e.admit(ctx, op, true)
 	if err != nil {
 		return Result{Operation: op}, err
 	}
@@ -221,6 +221,7 @@ func (l *loop) end(res Result, err error) (Result, error) {
 	}
 	res.Attempts = l.attempts
 	res.Operation.Deadline = l.declared
+	defer func() { l.e.armOf(&res.Operation).tally.Load().ended(&res, l.hold.repair) }()
 	if rej, ok := errors.AsType[*Rejection](err); ok {
 		res.Rejection = rej
 		res.Verdict = l.rejected(rej)

@@ -86,20 +86,21 @@ func ParseFinding(s string) (Finding, error) {
 // An Engine carries operations through admission, dispatch and settlement.
 // All its methods may be called from any number of goroutines.
 type Engine struct {
-	parts    Parts
-	clock    Clock
-	meter    Meter
-	policy   atomic.Pointer[Policy]
-	swap     sync.RWMutex // held for reading while a path is admitted, for writing while policy changes
-	registry *breaker.Registry
-	permits  *permits
-	runs     *runs
-	tokens   retryTokens
-	blocks   *state.Blocks
-	usage    usages
-	pace     pace // of the queue
-	combine  *combiner
-	closed   atomic.Bool
+	parts   Parts
+	clock   Clock
+	meter   Meter
+	home    *partition   // the version in force and its circuits
+	plain   arm          // of every call while there is no trial
+	swap    sync.RWMutex // held for reading while a path is admitted, for writing while policy changes
+	trial   atomic.Pointer[trial]
+	stage   sync.Mutex // one change of the trial at a time
+	permits *permits
+	runs    *runs
+	tokens  retryTokens
+	blocks  *state.Blocks
+	usage   usages
+	pace    pace // of the queue
+	closed  atomic.Bool
 
 	condemnedAt, sweptAt breaker.Instant // only Tick touches them
 }
@@ -112,19 +113,16 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store)}
-	e.combine = newCombiner(e)
 	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now})
 	var err error
-	e.registry, err = breaker.NewRegistry(breaker.Options{Shared: true, Draw: func() breaker.PPM {
-		return breaker.PPM(parts.Draw() * float64(breaker.One))
-	}})
-	if err != nil {
+	if e.home, err = newPartition(e, docPrefix); err != nil {
 		return nil, err
 	}
+	e.plain.partition = e.home
 	if err := e.Use(parts.Policy); err != nil {
 		return nil, err
 	}
-	if err := e.restore(ctx); err != nil {
+	if err := e.home.restore(ctx); err != nil {
 		return nil, fmt.Errorf("restore circuits: %w", err)
 	}
 	if err := e.condemn(ctx, "owner_gone"); err != nil {
@@ -172,35 +170,36 @@ func (e *Engine) draw() float64 { return e.parts.Draw() }
 
 // current pins the policy in force; the caller releases it.
 func (e *Engine) current() *Policy {
-	for {
-		if p := e.policy.Load(); p.acquire() {
-			return p
-		}
-	}
+	p, _ := e.home.acquire() // this partition has no end
+	return p
 }
 
 // Version is the policy in force.
-func (e *Engine) Version() taxonomy.PolicyVersion { return e.policy.Load().Version }
+func (e *Engine) Version() taxonomy.PolicyVersion { return e.home.policy.Load().Version }
 
-// Breakers is the process's working copy of all circuits.
-func (e *Engine) Breakers() *breaker.Registry { return e.registry }
+// Breakers is the process's working copy of all circuits of the version in
+// force.
+func (e *Engine) Breakers() *breaker.Registry { return e.home.registry }
 
 // Use puts a policy in force: circuits keep their state where it still makes
 // sense, permits that are out keep the policy that admitted them.
 func (e *Engine) Use(p *Policy) error {
 	e.swap.Lock()
-	old := e.policy.Load()
+	old := e.home.policy.Load()
 	now := e.clock.Mono()
-	swapped, err := e.registry.Swap(p.Breakers, now)
+	swapped, err := e.home.registry.Swap(p.Breakers, now)
 	if err != nil {
 		e.swap.Unlock()
 		return fmt.Errorf("use policy %s: %w", p.Version, err)
 	}
-	p.users.Store(1)
-	e.policy.Store(p)
+	p.users.Add(1) // a promoted candidate has users already
+	e.home.policy.Store(p)
+	if e.trial.Load() == nil {
+		e.home.observe(p)
+	}
 	e.swap.Unlock()
 	e.note(e.policyReceipt(p, old))
-	e.noteChanges(swapped.Changes, nil)
+	e.home.noteChanges(swapped.Changes, nil)
 	if old != nil {
 		return old.release()
 	}
@@ -212,7 +211,8 @@ func (e *Engine) Use(p *Policy) error {
 // that the store can be closed.
 func (e *Engine) Run(ctx context.Context) error {
 	var group sync.WaitGroup
-	group.Go(func() { e.follow(ctx) })
+	group.Go(func() { e.home.follow(ctx) })
+	group.Go(func() { e.followTrials(ctx) })
 	group.Go(func() {
 		for e.clock.Sleep(time.Second, ctx.Done()) {
 			_ = e.LookUpDue(ctx) // metered; what failed is due again
@@ -235,8 +235,9 @@ func (e *Engine) Tick(ctx context.Context) {
 	e.expire(ctx)
 	e.renew(ctx)
 	now := e.clock.Mono()
-	e.noteChanges(e.registry.Tick(now), nil)
-	e.combine.flush(ctx)
+	for _, s := range e.partitions() {
+		s.tick(ctx)
+	}
 	if now.Sub(e.condemnedAt) >= 5*time.Second {
 		_ = e.blocks.Return(ctx, 30*time.Second) // tried again; until then the units count as used
 		e.condemnedAt = now
@@ -261,7 +262,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	for _, p := range e.permits.all() {
 		errs = errors.Join(errs, p.lapse(context.WithoutCancel(ctx), "shutdown"))
 	}
-	e.combine.flush(context.WithoutCancel(ctx))
-	errs = errors.Join(errs, e.runs.endAll(context.WithoutCancel(ctx)), e.blocks.Close(context.WithoutCancel(ctx)))
-	return errors.Join(errs, e.policy.Load().release())
+	for _, s := range e.partitions() {
+		s.combine.flush(context.WithoutCancel(ctx))
+	}
+	errs = errors.Join(errs, e.stopTrial(ctx), e.runs.endAll(context.WithoutCancel(ctx)), e.blocks.Close(context.WithoutCancel(ctx)))
+	return errors.Join(errs, e.home.policy.Load().release())
 }

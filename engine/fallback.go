@@ -62,7 +62,7 @@ type Taken struct {
 // answers are never joined.
 func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m Means) (Result, error) {
 	budget := ExecutionBudgetOf(ctx)
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	_ = e.prepare(policy, &op) // Do says what is wrong with it
 	p := policy.retry(&op)
 	if m.Within <= 0 && !op.Effect.Writes() {
@@ -166,7 +166,7 @@ func mayFallBack(res *Result) bool {
 
 // fallBack chooses among the declared candidates and carries the choice out.
 func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, error) {
-	policy := e.current()
+	arm, policy := e.armFor(&res.Operation)
 	defer policy.release() //nolint:errcheck // a module that does not close cleanly is the sandbox's to report
 	name := contractOf(policy, res)
 	i := slices.IndexFunc(policy.Fallbacks, func(f Fallback) bool { return f.Name == name })
@@ -191,7 +191,8 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		}
 		t := contract.taken(in.Candidates[j], choice.Reason)
 		ok, err := e.take(ctx, contract, t, res, m)
-		e.fallbackReceipt(policy, res, t, ok, asked, modules)
+		e.fallbackReceipt(arm, policy, res, t, ok, asked, modules)
+		arm.tally.Load().fellBack(t, ok)
 		asked, modules = nil, nil
 		if ok {
 			return t, err
@@ -337,8 +338,9 @@ func (e *Engine) take(ctx context.Context, f *Fallback, t *Taken, res *Result, m
 	}
 }
 
-func (e *Engine) fallbackReceipt(p *Policy, res *Result, t *Taken, used bool, asked []Question, modules []inquiry) {
+func (e *Engine) fallbackReceipt(a *arm, p *Policy, res *Result, t *Taken, used bool, asked []Question, modules []inquiry) {
 	r := e.receiptFor(receipts.KindFallback, receipts.Audit, p, &res.Operation)
+	a.label(r)
 	r.Decision = receipts.Some(taxonomy.DecideFallback)
 	r.Fallback = t.Contract + ":" + t.Candidate.ID
 	r.FallbackResult, r.Reason = receipts.FallbackUsed, "chosen"

@@ -25,6 +25,15 @@ func (p *Permit) progress(ctx context.Context) *Rejection {
 		return &Rejection{Layer: taxonomy.LayerWorkflow, Breaker: "loop", Scope: "workflow:" + p.op.RunID,
 			Reason: "run_stopped", Reasons: []string{stopped}, Class: taxonomy.PolicyDenial, Next: "stop"}
 	}
+	if p.shadow != nil {
+		p.shadow.history = history
+	}
+	return p.loops(ctx, history)
+}
+
+// loops refuses a call that repeats what its run did before without new
+// evidence.
+func (p *Permit) loops(ctx context.Context, history []taxonomy.Call) *Rejection {
 	if t, ok := p.policy.tool(&p.op); ok && t.Polls {
 		return nil
 	}
@@ -49,7 +58,7 @@ func (p *Permit) feedRefusal(ctx context.Context, v taxonomy.Verdict) {
 	if err != nil {
 		p.e.meter.StoreError("record", err)
 	}
-	p.e.noteChanges(rec.changes, nil)
+	p.arm.noteChanges(rec.changes, nil)
 }
 
 // StopRun ends a run: every further call of it is refused. A revoked credential

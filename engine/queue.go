@@ -29,7 +29,7 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 	if rej == nil || rej.Decision != taxonomy.DecideQueue {
 		return state.Item{}, errors.New("queue: only work that admission answered with queue may wait")
 	}
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	defer func() { _ = policy.release() }()
 	now := e.clock.Now()
 	wait := rej.ExpiresIn

@@ -20,7 +20,7 @@ func (e *Engine) newReceipt(kind receipts.Kind, class receipts.Delivery) *receip
 		Kind: kind, Class: class,
 		Engine: e.parts.Build, ConfigDigest: e.parts.ConfigDigest,
 	}
-	if p := e.policy.Load(); p != nil {
+	if p := e.home.policy.Load(); p != nil {
 		r.PolicyVersion = p.Version
 	}
 	return r
@@ -43,6 +43,13 @@ func (e *Engine) receiptFor(kind receipts.Kind, class receipts.Delivery, p *Poli
 	if e.parts.Fingerprint != nil && op.IdempotencyKey != "" {
 		r.Idempotency = e.parts.Fingerprint(op.Tenant, op.IdempotencyKey)
 	}
+	return r
+}
+
+// receipt starts a receipt about a permit's operation.
+func (p *Permit) receipt(kind receipts.Kind, class receipts.Delivery) *receipts.Receipt {
+	r := p.e.receiptFor(kind, class, p.policy, &p.op)
+	p.arm.label(r)
 	return r
 }
 
@@ -81,7 +88,7 @@ func (e *Engine) rejectionReceipt(p *Policy, op *taxonomy.Operation, rej *Reject
 
 // outcomeReceipt is the evidence of one attempt's end.
 func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []receipts.Feed) *receipts.Receipt {
-	e, v := p.e, j.verdict
+	v := j.verdict
 	class := receipts.Audit
 	switch {
 	case v.Outcome == taxonomy.Succeeded && !p.op.Effect.Writes():
@@ -89,7 +96,7 @@ func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []rec
 	case v.Outcome == taxonomy.Unknown && p.op.Effect.Writes():
 		class = receipts.Ledger
 	}
-	r := e.receiptFor(receipts.KindOutcome, class, p.policy, &p.op)
+	r := p.receipt(receipts.KindOutcome, class)
 	r.Parent = p.admission
 	if !p.intent.IsZero() {
 		r.Parent = p.intent
@@ -207,41 +214,13 @@ func figures(r *receipts.Receipt, c *breaker.Change) {
 	}
 }
 
-// noteChanges leaves a receipt for every change, under the one that caused it.
-func (e *Engine) noteChanges(cs []breaker.Change, cause *receipts.Receipt) {
-	for i := range cs {
-		e.meter.Transition(cs[i])
-		r := e.transitionReceipt(&cs[i])
-		if cause != nil {
-			r.Parent, r.RequestID, r.RunID, r.Tenant, r.Attempt = cause.ID, cause.RequestID, cause.RunID, cause.Tenant, cause.Attempt
-		}
-		e.note(r)
-	}
-}
-
-// noteSteps leaves receipts for what a lease from the store changed.
-func (e *Engine) noteSteps(key string, ts breaker.Transitions, p *Permit) {
-	name, _, _ := strings.Cut(key, "|")
-	var cs []breaker.Change
-	for _, t := range ts.All() {
-		c := breaker.Change{Key: key, Scope: breaker.Scope(key), Breaker: name, Transition: t}
-		for i := range p.policy.Breakers {
-			if b := &p.policy.Breakers[i]; b.Name == name {
-				c.Layer, c.Rule = b.Layer, &b.Rule
-			}
-		}
-		cs = append(cs, c)
-	}
-	cause := &receipts.Receipt{ID: p.admission, RequestID: p.op.RequestID, RunID: p.op.RunID, Tenant: p.op.Tenant, Attempt: p.op.Attempt}
-	e.noteChanges(cs, cause)
-}
-
 // overrideReceipt is the evidence of a human decision.
-func (e *Engine) overrideReceipt(key string, o breaker.Override) *receipts.Receipt {
+func (e *Engine) overrideReceipt(s *partition, key string, o breaker.Override) *receipts.Receipt {
 	r := e.newReceipt(receipts.KindOverride, receipts.Audit)
+	s.stamp(r)
 	r.Scope = breaker.Scope(key)
 	r.Breaker, _, _ = strings.Cut(key, "|")
-	for _, b := range e.policy.Load().Breakers {
+	for _, b := range s.policy.Load().Breakers {
 		if b.Name == r.Breaker {
 			r.Layer = b.Layer
 		}

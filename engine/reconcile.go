@@ -24,6 +24,7 @@ func (e *Engine) Reconcile(ctx context.Context, intentID string, f Finding, by s
 	if in.State == state.InFlight {
 		return in, fmt.Errorf("reconcile %s: its call is still in flight; it can be reconciled once it is UNKNOWN", intentID)
 	}
+	e.corrected(in, f)
 	r := e.reconcileReceipt(in, f, by)
 	switch f {
 	case Applied:
@@ -43,7 +44,7 @@ func (e *Engine) Reconcile(ctx context.Context, intentID string, f Finding, by s
 // lookupOf is the pace that policy declares for an intent's tool.
 func (e *Engine) lookupOf(in state.Intent) Lookup {
 	op, _ := taxonomy.ParseOperation(in.Operation) // an unreadable one keeps the default pace
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	defer func() { _ = policy.release() }()
 	t, _ := policy.tool(&op)
 	return t.Lookup.filled()
@@ -106,7 +107,7 @@ func (e *Engine) lookUpOne(ctx context.Context, in state.Intent, now time.Time) 
 	if err != nil {
 		return fmt.Errorf("reconcile %s: read its operation: %w", in.ID, err)
 	}
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	t, _ := policy.tool(&op)
 	_ = policy.release()
 	pace := t.Lookup.filled()
@@ -145,7 +146,7 @@ func (e *Engine) Lookup(ctx context.Context, in state.Intent) (Finding, error) {
 	if err != nil {
 		return StillUnknown, fmt.Errorf("reconcile %s: read its operation: %w", in.ID, err)
 	}
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	t, _ := policy.tool(&op)
 	_ = policy.release()
 	rec := e.parts.Reconcilers[t.Reconcile]
@@ -202,14 +203,14 @@ func (e *Engine) condemned(ctx context.Context, in state.Intent, by string) erro
 	if err != nil {
 		return fmt.Errorf("intent %s: read its operation: %w", in.ID, err)
 	}
-	policy := e.current()
-	p := &Permit{e: e, id: in.ID, op: op, policy: policy, path: e.registry.Path(&op, e.clock.Mono()), place: -1}
-	p.ticket.Sequence = e.registry.Sequence()
+	arm, policy := e.armFor(&op)
+	p := &Permit{e: e, id: in.ID, op: op, policy: policy, arm: arm, path: arm.registry.Path(&op, e.clock.Mono()), place: -1}
+	p.ticket.Sequence = arm.registry.Sequence()
 	defer p.free()
 	p.intent, _ = receipts.ParseID(in.Receipt) // the zero id where it is not known
 	p.flags = []string{by}
 	obs := taxonomy.Observation{Operation: op, Transport: taxonomy.Transport{ErrorKind: "unknown", Error: by}}
-	j := e.classify(ctx, policy, &obs)
+	j := p.judge(ctx, &obs)
 	if j.verdict.Outcome != taxonomy.Unknown {
 		// Nothing came back and nobody is left to say: no table can know better.
 		j.verdict.Outcome, j.verdict.Class = taxonomy.Unknown, taxonomy.AmbiguousWrite
@@ -225,6 +226,6 @@ func (e *Engine) condemned(ctx context.Context, in state.Intent, by string) erro
 		r.Flags = append(r.Flags, "other_policy")
 	}
 	_, _, eerr := p.evidence(ctx, r)
-	e.noteChanges(rec.changes, r)
+	p.arm.noteChanges(rec.changes, r)
 	return errors.Join(rerr, eerr)
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/receipts"
@@ -106,9 +105,8 @@ func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	if p.uncounted {
 		return nil, taxonomy.Evaluation{}
 	}
-	start := p.e.clock.Mono()
-	defer func() { p.e.meter.Stage("route", time.Duration(p.e.clock.Mono()-start)) }()
-	feeds, answer := p.policy.route(ctx, v, obs, p.repeats)
+	defer p.measure("route", p.e.clock.Mono())
+	feeds, answer := p.routed(ctx, v, obs)
 	p.asked(answer.Evaluation, &answer)
 	if p.repairs {
 		for i := range feeds {

@@ -50,7 +50,7 @@ func (p *Permit) Settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	if late {
 		p.flags = append(p.flags, "late")
 		if !p.resumed {
-			p.policy = p.e.current() // its own was let go when it lapsed
+			p.comeBack() // its own policy was let go when it lapsed
 		}
 	}
 	res, err := p.settle(ctx, obs)
@@ -85,7 +85,7 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 		obs.Local = e.parts.Checker.Check(&p.op, &obs)
 	}
 	start := e.clock.Mono()
-	j := e.classify(ctx, p.policy, &obs)
+	j := p.judge(ctx, &obs)
 	e.meter.Stage("classify", time.Duration(e.clock.Mono()-start))
 	if p.undeclared() && p.op.Effect.Writes() && obs.Transport.Dispatched != taxonomy.DispatchedNo {
 		errs = errors.Join(errs, p.declare(ctx))
@@ -102,7 +102,8 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	p.remember(r)
 	index, durable, err := p.evidence(ctx, r)
 	errs = errors.Join(errs, err)
-	e.noteChanges(rec.changes, r)
+	p.concluded(&obs, j.verdict, rec.feeds, r)
+	p.arm.noteChanges(rec.changes, r)
 	e.meter.Outcome(r.Layer, j.verdict, time.Duration(obs.ElapsedMS)*time.Millisecond)
 	if errs != nil {
 		errs = fmt.Errorf("settle %s: %w", p.op.Name, errs)
@@ -220,7 +221,10 @@ func (p *Permit) Abandon(ctx context.Context) error {
 // release ends a permit that was never dispatched.
 func (p *Permit) release(ctx context.Context, reason string) error {
 	p.giveBack(ctx)
-	r := p.e.receiptFor(receipts.KindOutcome, receipts.Audit, p.policy, &p.op)
+	if p.shadow != nil {
+		p.shadow.withdrawn()
+	}
+	r := p.receipt(receipts.KindOutcome, receipts.Audit)
 	r.Parent, r.Reason, r.ErrorCode = p.admission, reason, reason
 	r.Outcome, r.ErrorClass = receipts.Some(taxonomy.FailedBeforeSend), taxonomy.Cancellation
 	p.e.note(r)
@@ -272,7 +276,8 @@ func (e *Engine) Permit(ctx context.Context, id string) (*Permit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("permit %s: read its operation: %w", id, err)
 	}
-	p := &Permit{e: e, id: id, op: op, policy: e.current(), path: e.registry.Path(&op, e.clock.Mono()), place: -1, granted: true}
+	arm, policy := e.armFor(&op)
+	p := &Permit{e: e, id: id, op: op, policy: policy, arm: arm, path: arm.registry.Path(&op, e.clock.Mono()), place: -1, granted: true}
 	p.intent, _ = receipts.ParseID(in.Receipt) // the zero id where it is not known
 	p.phase.Store(lapsed)
 	p.resumed = true

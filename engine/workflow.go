@@ -41,7 +41,7 @@ func (w *Workflow) Do(ctx context.Context, op taxonomy.Operation, send Send) (Re
 	res, err := w.e.Do(ctx, op, send)
 	v := res.Verdict
 	if res.Operation.Effect.Writes() && (v.Outcome == taxonomy.Succeeded || v.Outcome == taxonomy.Unknown) {
-		policy := w.e.current()
+		_, policy := w.e.armFor(&res.Operation)
 		t, _ := policy.tool(&res.Operation)
 		_ = policy.release()
 		w.mu.Lock()
@@ -108,7 +108,7 @@ func (e *Engine) TakeBack(ctx context.Context, dead state.Item) (state.Item, err
 	if err != nil {
 		return state.Item{}, fmt.Errorf("compensate %s: read its operation: %w", dead.ID, err)
 	}
-	policy := e.current()
+	_, policy := e.armFor(&op)
 	defer func() { _ = policy.release() }()
 	t, _ := policy.tool(&op)
 	tool, action, ok := strings.Cut(t.Compensate, "/")
@@ -135,9 +135,10 @@ func (e *Engine) TakeBack(ctx context.Context, dead state.Item) (state.Item, err
 const takeBackWithin = 24 * time.Hour
 
 func (e *Engine) compensationReceipt(s step, reason string) {
-	policy := e.current()
+	arm, policy := e.armFor(&s.op)
 	defer func() { _ = policy.release() }()
 	r := e.receiptFor(receipts.KindFallback, receipts.Audit, policy, &s.op)
+	arm.label(r)
 	r.Fallback = "compensate:" + s.back
 	r.Reason, r.FallbackResult = "compensated", receipts.FallbackUsed
 	if reason != "" {

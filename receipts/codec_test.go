@@ -35,7 +35,7 @@ func full() Receipt {
 		PolicyVersion: "llm-retry-v3@sha256:fcde", ConfigDigest: "sha256:71b0", Engine: "fusebox/0.4.0 opa/1.22.3",
 		Module: ModuleNote{Name: "acme-mail@1.2", Digest: "sha256:2c26", ABI: 1, Limits: "sha256:aa", Input: "sha256:bb", Output: "sha256:cc", Error: "trap", Fuel: 4711},
 		Plugin: "pricing@1.2", Object: "sha256:dd", Cohort: "candidate", Rollout: "ro-12@500bp",
-		Step: &RolloutStep{From: "shadow", To: "canary", BasisPoints: 500}, ShadowOf: mustID("01936f2e-8c1a-7d3b-9a51-0c8f2b6d4e7c"), Diff: DiffStricter,
+		Step: &RolloutStep{From: "shadow", To: "canary", BasisPoints: 500, Candidate: "next@sha256:bb", Figures: []Count{{"decisions", 7}, {"opens", 1}}}, ShadowOf: mustID("01936f2e-8c1a-7d3b-9a51-0c8f2b6d4e7c"), Diff: DiffStricter,
 		InputCommit: "sha256:ee", InputRef: "t_9c41/2026-11-30/00042:118", ND: &Nondeterminism{NowUS: 1796000021395403, Seed: 7, Transcript: "sha256:ff"},
 		EvalUS: 61, WasmUS: 9, Flags: []string{"clock_step"}, Truncated: []string{"scope"},
 		Boot:      &BootNote{Incarnation: "i", Epoch: 2, Recovered: 10, CutBytes: 3, Unclean: true},

@@ -1,5 +1,7 @@
 package receipts
 
+import "github.com/fusebox-dev/fusebox/taxonomy"
+
 func (d *decoder) nested(r *Receipt, key []byte) bool {
 	switch string(key) {
 	case "boot":
@@ -252,6 +254,10 @@ func (d *decoder) step() *RolloutStep {
 		switch key {
 		case "basis_points":
 			n.BasisPoints = d.int()
+		case "candidate":
+			n.Candidate = taxonomy.PolicyVersion(d.text())
+		case "figures":
+			n.Figures = d.counts()
 		case "from":
 			n.From = d.text()
 		case "to":

@@ -90,7 +90,7 @@ func (r *Receipt) codesFine() bool {
 		ok = ok && isCode(r.Override.Reason)
 	}
 	if r.Step != nil {
-		ok = ok && isCode(r.Step.From) && isCode(r.Step.To)
+		ok = ok && isCode(r.Step.From) && isCode(r.Step.To) && countsFine(r.Step.Figures)
 	}
 	if r.Gap != nil {
 		ok = ok && isCode(r.Gap.Cause)
@@ -270,6 +270,8 @@ func (e *encoder) retention(n *RetentionNote) {
 func (e *encoder) step(n *RolloutStep) {
 	start := e.open(`,"rollout_step":`)
 	e.num(`,"basis_points":`, n.BasisPoints)
+	e.text(`,"candidate":"`, string(n.Candidate), capScope)
+	e.counts(`,"figures":`, n.Figures)
 	e.code(`,"from":"`, n.From)
 	e.code(`,"to":"`, n.To)
 	e.close(start, '{', '}')

@@ -192,6 +192,8 @@ type RolloutStep struct {
 	From        string // off, observe, shadow, canary, enforce
 	To          string
 	BasisPoints int64 // share of the canary, in 1/10,000
+	Candidate   taxonomy.PolicyVersion
+	Figures     []Count // of both arms, when the step was taken; at most 16
 }
 
 // Nondeterminism is what a replay cannot recompute.
