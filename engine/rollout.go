@@ -59,7 +59,6 @@ type trial struct {
 	candidate arm     // canary: its partition decides; else it has none
 	shadow    *shadow // observe and shadow
 	figures   *comparison
-	stop      chan struct{} // closed at the end of this stage
 }
 
 // An arm is a partition with the labels of what was decided under it.
@@ -158,14 +157,14 @@ func (e *Engine) Try(ctx context.Context, tr Trial) error {
 	e.trial.Store(t)
 	e.home.tally.Store(t.figures.control)
 	e.swap.Unlock()
-	if old != nil && old.candidate.partition != t.candidate.partition {
-		e.retire(ctx, old)
+	if old != nil && old.candidate.partition != nil && t.candidate.partition == nil {
+		err = e.retire(ctx, old) // a step back from canary
 	}
 	if old != nil && old.shadow != nil {
 		old.shadow.end()
 	}
-	if old != nil {
-		close(old.stop)
+	if err != nil {
+		return fmt.Errorf("try %s: end its circuits: %w", tr.ID, err)
 	}
 	return nil
 }
@@ -174,7 +173,7 @@ func (e *Engine) Try(ctx context.Context, tr Trial) error {
 // on: the circuits of a canary whose share grows, and the figures of a stage
 // that stays.
 func (e *Engine) newTrial(ctx context.Context, tr Trial, old *trial) (*trial, error) {
-	t := &trial{Trial: tr, stop: make(chan struct{}), figures: newComparison(tr.Candidate, tr.Stage != taxonomy.ModeCanary)}
+	t := &trial{Trial: tr, figures: newComparison(tr.Candidate, tr.Stage != taxonomy.ModeCanary)}
 	t.unit, _ = taxonomy.PartNamed(tr.Unit) // checked
 	if old != nil && old.Stage == tr.Stage {
 		t.figures = old.figures
@@ -243,7 +242,6 @@ func (e *Engine) endTrial(ctx context.Context) error {
 	e.trial.Store(nil)
 	e.home.observe(e.home.policy.Load())
 	e.swap.Unlock()
-	close(t.stop)
 	if t.shadow != nil {
 		t.shadow.end()
 	}
@@ -285,7 +283,6 @@ func (e *Engine) stopTrial(context.Context) error {
 	if t == nil {
 		return nil
 	}
-	close(t.stop)
 	if t.shadow != nil {
 		t.shadow.end()
 	}

@@ -176,8 +176,8 @@ func (s *shadow) learn(m shadowed) {
 	if ev.Error != "" {
 		figures.candidate.failed()
 	}
-	rec, err := p.record(ctx, j.verdict, feeds, &obs)
-	if err != nil {
+	counted, rec := p.count(j.verdict, feeds, &obs, m.at)
+	if counted.Err() != nil {
 		figures.candidate.failed()
 	}
 	s.differ(m, compareVerdicts(m, j, rec.feeds), false, "outcome")

@@ -105,6 +105,9 @@ func (r *review) stopped(by []breaker.Refusal, op *taxonomy.Operation, failed bo
 		}
 		o := &r.Opens[at]
 		o.within(r.narrowest(by[i].Breaker, op), failed)
+		if failed {
+			r.failedBeside(by[i].Breaker, op)
+		}
 	}
 }
 
@@ -159,8 +162,7 @@ var anyMeans = Means{
 	Cached:    func(taxonomy.Candidate, taxonomy.Operation) (body string, age time.Duration, ok bool) { return },
 }
 
-// passed notes where a call counted that would have gone. A failure beside an
-// open circuit says that the fault is wider than what would have been stopped.
+// passed notes where a call counted that would have gone.
 func (r *review) passed(op *taxonomy.Operation, feeds []receipts.Feed) {
 	if r == nil {
 		return
@@ -169,10 +171,17 @@ func (r *review) passed(op *taxonomy.Operation, feeds []receipts.Feed) {
 		if f.Signal != taxonomy.SignalFailure && f.Signal != taxonomy.SignalOpenNow {
 			continue
 		}
-		for i := range r.Opens {
-			if o := &r.Opens[i]; o.open && o.Breaker == f.Breaker && o.beside(settingNamed(r.policy, f.Breaker), op) {
-				o.Beside++
-			}
+		r.failedBeside(f.Breaker, op)
+	}
+}
+
+// failedBeside notes a failure for the open circuits that it lies beside: it
+// says that the fault is wider than what they would have stopped.
+func (r *review) failedBeside(name string, op *taxonomy.Operation) {
+	set := settingNamed(r.policy, name)
+	for i := range r.Opens {
+		if o := &r.Opens[i]; o.open && o.Breaker == name && o.beside(set, op) {
+			o.Beside++
 		}
 	}
 }
