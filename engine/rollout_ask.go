@@ -152,7 +152,7 @@ func authorityOf(inForce, candidate *Rejection) bool {
 // that would have come to.
 func (s *shadow) learn(m shadowed) {
 	ctx, c := context.Background(), m.call
-	if c.left || c.permit == nil {
+	if c.permit == nil {
 		return
 	}
 	p := c.permit

@@ -57,17 +57,18 @@ const (
 	shadowFlush
 )
 
-// A shadowCall follows one call. The path fills it in before it is handed over;
-// afterwards it is the worker's.
+// A shadowCall follows one call. What the path fills in before it is handed over
+// the worker reads afterwards.
 type shadowCall struct {
 	of        *shadow
 	op        taxonomy.Operation // as the caller gave it
 	history   []taxonomy.Call
 	approvals []taxonomy.ApprovalFact
 	left      bool // it was not taken, so nothing that follows is
-	done      bool // it ended before it was sent
+	done      bool // it ended, or was never sent
 
-	permit  *Permit // the candidate's
+	// The worker's own.
+	permit  *Permit // the candidate's; nil where it has none, because it failed
 	refused *Rejection
 	stopped []breaker.Refusal // circuits behind refused
 	inForce *Rejection
@@ -224,9 +225,6 @@ func (s *shadow) handle(m shadowed) {
 func (s *shadow) broken(m shadowed, err error) {
 	s.trial.figures.candidate.failed()
 	s.differ(m, receipts.DiffError, false, "candidate_failed")
-	if m.call.permit == nil {
-		m.call.left = true
-	}
 	s.e.meter.ModuleFault("candidate", err)
 }
 
