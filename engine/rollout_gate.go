@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 // A Gate is one measure of the candidate against the version in force. All
@@ -20,7 +22,7 @@ var Measures = []string{"opens", "user_failures", "fallback_quality", "intervent
 
 // Criteria are what a candidate is judged by.
 type Criteria struct {
-	MinTime      time.Duration // in this stage
+	MinTime      time.Duration // in this stage; a canary whose share grows goes on counting
 	MinDecisions int64         // in each arm
 	Deadline     time.Duration // of the whole trial; 0 is none
 	Gates        []Gate
@@ -174,7 +176,11 @@ func (c *Criteria) Judge(r *TrialReport, age, whole time.Duration) Verdict {
 	if r.Trial.Errors > r.Control.Errors {
 		worse = append(worse, fmt.Sprintf("the candidate failed to decide %d times, the version in force %d times", r.Trial.Errors, r.Control.Errors))
 	}
-	for _, g := range c.Gates {
+	gates := c.Gates
+	if r.Stage == taxonomy.ModeObserve {
+		gates = nil // nothing is compared yet: the candidate shows what it would do
+	}
+	for _, g := range gates {
 		got := g.judge(&r.Control, &r.Trial)
 		v.Gates = append(v.Gates, got)
 		switch got.Result {
@@ -192,6 +198,12 @@ func (c *Criteria) Judge(r *TrialReport, age, whole time.Duration) Verdict {
 		return v
 	}
 	v.Reasons = append(c.tooEarly(r, age), open...)
+	if r.Stage == taxonomy.ModeObserve {
+		if len(v.Reasons) == 0 {
+			v.Judgement, v.Reasons = Advance, []string{"it was observed long enough; the next stage compares it"}
+		}
+		return v
+	}
 	v.Reasons = append(v.Reasons, v.risks()...)
 	if r.Looser > 0 && !c.AllowLooser {
 		v.Reasons = append(v.Reasons, fmt.Sprintf("authority would grant more in %d decisions, and nobody said that it may", r.Looser))

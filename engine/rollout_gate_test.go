@@ -73,15 +73,36 @@ func TestJudge(t *testing.T) {
 		if c.age == 0 {
 			c.age = 24 * time.Hour
 		}
-		r := &engine.TrialReport{Control: c.arms.control, Trial: c.arms.candidate, Looser: c.looser}
+		r := &engine.TrialReport{Stage: taxonomy.ModeShadow, Control: c.arms.control, Trial: c.arms.candidate, Looser: c.looser}
 		v := criteria.Judge(r, c.age, c.age)
 		if v.Judgement != c.want || !strings.Contains(strings.Join(v.Reasons, "; "), c.why) {
 			t.Errorf("%s: %s because of %q, want %s because of %q", name, v.Judgement, v.Reasons, c.want, c.why)
 		}
 	}
 	criteria := engine.Criteria{AllowLooser: true}
-	if v := criteria.Judge(&engine.TrialReport{Control: better.control, Trial: better.candidate, Looser: 4}, time.Hour, time.Hour); v.Judgement != engine.Advance {
+	if v := criteria.Judge(&engine.TrialReport{Stage: taxonomy.ModeCanary, Control: better.control, Trial: better.candidate, Looser: 4}, time.Hour, time.Hour); v.Judgement != engine.Advance {
 		t.Errorf("authority that may grant more: %s, %q", v.Judgement, v.Reasons)
+	}
+}
+
+// A candidate in observe is compared with nothing: only its own failures and its
+// deadline take it back.
+func TestJudgeInObserve(t *testing.T) {
+	criteria := engine.Criteria{MinDecisions: 10, Deadline: 10 * time.Hour, Gates: []engine.Gate{{Measure: "user_failures", MaxRatio: 1}}}
+	for _, c := range []struct {
+		candidate engine.Figures
+		age       time.Duration
+		want      engine.Judgement
+	}{
+		{engine.Figures{Decisions: 100, UserFailures: 100}, time.Hour, engine.Advance},
+		{engine.Figures{Decisions: 9}, time.Hour, engine.Hold},
+		{engine.Figures{Decisions: 100, Errors: 1}, time.Hour, engine.RollBack},
+		{engine.Figures{Decisions: 100}, 11 * time.Hour, engine.RollBack},
+	} {
+		r := &engine.TrialReport{Control: engine.Figures{Decisions: 100}, Trial: c.candidate}
+		if v := criteria.Judge(r, c.age, c.age); v.Judgement != c.want {
+			t.Errorf("%+v after %s: %s, %q", c.candidate, c.age, v.Judgement, v.Reasons)
+		}
 	}
 }
 
