@@ -68,12 +68,14 @@ type Client struct {
 	store   state.Store
 	log     *receipts.Log
 	slot    int
+	home    string // the data directory's name in the store
 	schemas *schemas
 	prints  *fingerprints
 
 	reload sync.Mutex // one load at a time
 	loaded atomic.Pointer[loaded]
 	status atomic.Pointer[PolicyStatus]
+	trial  onTrial // guarded by reload
 
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
@@ -119,7 +121,7 @@ func Open(ctx context.Context, config Config, parts Parts) (c *Client, err error
 			return c, err
 		}
 	}
-	if err := c.startEngine(ctx, first); err != nil {
+	if err := c.startEngine(ctx, &first); err != nil {
 		return c, err
 	}
 	return c, c.watch()
@@ -244,10 +246,14 @@ func (c *Client) openPrints(context.Context) (err error) {
 }
 
 // startEngine builds the engine and lets it run.
-func (c *Client) startEngine(ctx context.Context, first *loaded) (err error) {
-	if err := c.claim(first); err != nil {
+func (c *Client) startEngine(ctx context.Context, configured **loaded) (err error) {
+	if err := c.claim(*configured); err != nil {
 		return err
 	}
+	if *configured, err = c.promoted(ctx, *configured); err != nil {
+		return err
+	}
+	first := *configured
 	home, err := homeOf(c.config.Data)
 	if err != nil {
 		return err
@@ -255,6 +261,7 @@ func (c *Client) startEngine(ctx context.Context, first *loaded) (err error) {
 	if c.schemas, err = newSchemas(c.parts.Schemas, c.parts.Checker); err != nil {
 		return err
 	}
+	c.home = home
 	rec := map[string]engine.Reconciler{"http": &httpReconciler{client: c}}
 	for name, r := range c.parts.Reconcilers {
 		rec[name] = r
@@ -273,11 +280,17 @@ func (c *Client) startEngine(ctx context.Context, first *loaded) (err error) {
 	}
 	c.loaded.Store(first)
 	c.report(first, nil)
-	c.closers = append(c.closers, c.engine.Close)
+	c.closers = append(c.closers, func(ctx context.Context) error {
+		return errors.Join(c.keepFigures(ctx), c.engine.Close(ctx))
+	})
+	if err := c.CheckRollout(ctx); err != nil {
+		c.parts.Log.Error("rollout", "error", err) // the version in force decides alone, and status says why
+	}
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	c.stop = stop
 	if !c.parts.Still {
 		c.running.Go(func() { _ = c.engine.Run(run) }) // it ends with run, and says no more than that
+		c.running.Go(func() { c.followRollout(run) })
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ type loaded struct {
 	policy   *engine.Policy
 	modules  []*module
 	warnings []string
+	stage    taxonomy.Mode // that it is in: its own word, or its rollout's
 }
 
 // compile turns a bundle into one engine.Policy under one version: Rego into a
@@ -44,6 +45,12 @@ type loaded struct {
 // Modules that prev holds unchanged are shared with it. Nothing of a bundle
 // that fails to compile takes effect.
 func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, keepInput bool) (*loaded, error) {
+	return compileAs(ctx, b, b.Settings.Rollout.Stage, prev, p, keepInput)
+}
+
+// compileAs is compile for a bundle that is in another stage than it says: a
+// candidate binds in its canary, and once it is promoted.
+func compileAs(ctx context.Context, b *policies.Bundle, stage taxonomy.Mode, prev *loaded, p *Parts, keepInput bool) (*loaded, error) {
 	version := Version(b)
 	s := b.Settings
 	files := rego.Files{Data: b.Data, Roots: b.Roots}
@@ -54,7 +61,7 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 	if err != nil {
 		return nil, &policyError{b.Source, err}
 	}
-	l := &loaded{bundle: b, snapshot: snapshot}
+	l := &loaded{bundle: b, snapshot: snapshot, stage: stage}
 	if l.modules, err = openModules(ctx, b, prev); err != nil {
 		return nil, &policyError{b.Source, err}
 	}
@@ -84,7 +91,7 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, ke
 		HintMost:    s.Retry.RetryAfterMax,
 		Exhausted:   s.Budget.OnExhausted,
 		Reserve:     s.Budget.Reservation,
-		Observe:     observed(s.Rollout.Stage),
+		Observe:     observed(stage),
 		WritesFree:  !s.Rollout.EnforceWrites,
 		Close:       func() error { closeModules(l.modules); return nil },
 	}
@@ -142,11 +149,11 @@ func (l *loaded) settings() []breaker.Setting {
 	out := make([]breaker.Setting, len(s.Breakers))
 	for i, b := range s.Breakers {
 		out[i] = b.Setting
-		if observed(s.Rollout.Stage) {
+		if observed(l.stage) {
 			out[i].Rule.Mode = taxonomy.ModeObserve
 		}
 	}
-	if st := s.Rollout.Stage; st == taxonomy.ModeShadow || st == taxonomy.ModeCanary {
+	if st := l.stage; st == taxonomy.ModeShadow || st == taxonomy.ModeCanary {
 		l.warn("rollout.stage is %q: a policy that is alone in force only observes", st)
 	}
 	return out

@@ -62,6 +62,11 @@ func (c *Client) Reload(ctx context.Context) error {
 	defer c.reload.Unlock()
 	prev := c.loaded.Load()
 	next, err := c.load(ctx, prev)
+	if err == nil && c.replaced(ctx, next) {
+		closeModules(next.modules) // what a rollout put in its place stays in force
+		c.report(prev, nil)
+		return nil
+	}
 	if err == nil && next.policy.Version == prev.policy.Version {
 		closeModules(next.modules)
 		c.report(prev, nil)
@@ -81,13 +86,13 @@ func (c *Client) Reload(ctx context.Context) error {
 	}
 	c.loaded.Store(next)
 	c.report(next, nil)
-	return nil
+	return c.overtaken(ctx, next.policy.Version)
 }
 
 // report publishes the status after a load.
 func (c *Client) report(l *loaded, err error) {
 	s := PolicyStatus{Version: l.policy.Version, Source: l.bundle.Source, SignedBy: l.bundle.SignedBy,
-		Stage: l.bundle.Settings.Rollout.Stage, Warnings: l.warnings, Watching: c.watched(), LoadedAt: time.Now()}
+		Stage: l.stage, Warnings: l.warnings, Watching: c.watched(), LoadedAt: time.Now()}
 	for _, b := range l.policy.Breakers {
 		s.Breakers = append(s.Breakers, BreakerMode{b.Name, b.Layer, b.Scope, b.Rule.Mode, b.Fallback})
 	}
