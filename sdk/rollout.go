@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/policies"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -43,11 +45,14 @@ func (r *Rollout) Active() bool { return r != nil && (r.State == "running" || r.
 var (
 	ErrNoRollout = errors.New("no rollout is under way")
 	ErrRefused   = errors.New("the rollout does not allow it")
+	ErrCandidate = errors.New("the candidate does not load")
 )
 
 // StartRequest begins a rollout.
 type StartRequest struct {
-	Path        string        `json:"path"`         // of the candidate: a folder or an archive
+	Path        string        `json:"-"`            // of the candidate: a folder or an archive
+	Source      string        `json:"source"`       // or where it came from,
+	Archive     []byte        `json:"archive"`      // and its archive
 	Stage       taxonomy.Mode `json:"stage"`        // to begin in; observe is the careful one
 	Percent     float64       `json:"percent"`      // of the canary; 0 is what the candidate's [rollout] says
 	Auto        bool          `json:"auto"`         //
@@ -68,13 +73,13 @@ func (c *Client) StartRollout(ctx context.Context, req StartRequest) (*Rollout, 
 	if doc.Active() {
 		return nil, fmt.Errorf("start a rollout: %w: %s of %s is under way; advance it, or roll it back", ErrRefused, doc.ID, doc.Candidate)
 	}
-	bundle, copied, err := c.readCandidate(req.Path)
+	bundle, copied, err := c.readCandidate(&req)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start a rollout: %w: %w", ErrCandidate, err)
 	}
 	next, err := compileAs(ctx, bundle, taxonomy.ModeEnforce, c.loaded.Load(), &c.parts, c.config.ReplayInputs())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start a rollout: %w: %w", ErrCandidate, err)
 	}
 	keep := false
 	defer func() {
@@ -84,7 +89,7 @@ func (c *Client) StartRollout(ctx context.Context, req StartRequest) (*Rollout, 
 	}()
 	r := c.newRollout(doc, next, req)
 	switch {
-	case r.Candidate == r.InForce:
+	case same(r.Candidate, r.InForce):
 		return nil, fmt.Errorf("start a rollout: %w: %s is in force already", ErrRefused, r.Candidate)
 	case r.Stage == taxonomy.ModeCanary && r.BasisPoints == 0:
 		return nil, fmt.Errorf("start a rollout: %w: a canary needs a share; give --percent, or set rollout.canary_percent in the candidate", ErrRefused)
@@ -92,7 +97,7 @@ func (c *Client) StartRollout(ctx context.Context, req StartRequest) (*Rollout, 
 		return nil, fmt.Errorf("start a rollout: %w: no rollout begins in enforce; begin in observe", ErrRefused)
 	}
 	if err := c.claim(next); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start a rollout: %w: %w", ErrCandidate, err)
 	}
 	if err := c.storeCandidate(ctx, r.ID, copied); err != nil {
 		return nil, err
@@ -248,7 +253,7 @@ func (c *Client) rollBack(ctx context.Context, req StepRequest, reason string) (
 		if err != nil {
 			return nil, fmt.Errorf("roll back: read what was in force before: %w", err)
 		}
-		if v := Version(b); v != doc.InForce {
+		if v := Version(b); !same(v, doc.InForce) {
 			return nil, fmt.Errorf("roll back: %w: %s was in force before, and policies.path now holds %s; put the former there and it is in force", ErrRefused, doc.InForce, v)
 		}
 	}
@@ -286,6 +291,9 @@ func (c *Client) rolloutStatus(ctx context.Context, doc *Rollout) (RolloutStatus
 		s.Error = c.trial.err.Error()
 	}
 	if !doc.Active() {
+		if c.engine == nil {
+			return s, nil
+		}
 		if r, ok := c.engine.TrialReport(); ok {
 			s.Report = &r
 		}
@@ -299,6 +307,25 @@ func (c *Client) rolloutStatus(ctx context.Context, doc *Rollout) (RolloutStatus
 	v := doc.Criteria.Judge(r, now.Sub(doc.StageBegan), now.Sub(doc.Began))
 	s.Report, s.Verdict = r, &v
 	return s, nil
+}
+
+// ReadRollout tells where the rollout of a store stands, without a fusebox: what
+// processes know that run is as they last kept it.
+func ReadRollout(ctx context.Context, store state.Store) (RolloutStatus, error) {
+	c := &Client{store: store}
+	doc, _, err := c.readRollout(ctx)
+	if err != nil {
+		return RolloutStatus{}, err
+	}
+	return c.rolloutStatus(ctx, doc)
+}
+
+// same reports whether two versions decide alike: the revision before the digest
+// is a name, and ends in -dev where a folder is watched.
+func same(a, b taxonomy.PolicyVersion) bool {
+	_, x, _ := strings.Cut(string(a), "@")
+	_, y, _ := strings.Cut(string(b), "@")
+	return x == y
 }
 
 func share(basisPoints int64) string { return fmt.Sprintf("%g %%", float64(basisPoints)/100) }

@@ -44,7 +44,7 @@ func (c *Client) apply(ctx context.Context, r *Rollout, compiled *loaded) error 
 
 // try puts the candidate on trial here, or in its next stage.
 func (c *Client) try(ctx context.Context, r *Rollout, compiled *loaded) error {
-	if v := c.engine.Version(); v != r.InForce {
+	if v := c.engine.Version(); !same(v, r.InForce) {
 		return fmt.Errorf("rollout %s: it would replace %s, and %s is in force here", r.ID, r.InForce, v)
 	}
 	before, fresh := c.trial.at, c.trial.policy == nil
@@ -83,7 +83,7 @@ func (c *Client) promote(ctx context.Context, r *Rollout) error {
 		if err := c.engine.Promote(ctx); err != nil {
 			return err
 		}
-	case c.engine.Version() == r.InForce:
+	case same(c.engine.Version(), r.InForce):
 		var err error
 		if next, err = c.loadCandidate(ctx, r, c.loaded.Load()); err != nil {
 			return err
@@ -106,14 +106,14 @@ func (c *Client) promote(ctx context.Context, r *Rollout) error {
 func (c *Client) takeBack(ctx context.Context, r *Rollout) error {
 	err := c.engine.EndTrial(ctx)
 	c.trial.policy = nil
-	if c.engine.Version() != r.Candidate {
+	if !same(c.engine.Version(), r.Candidate) {
 		return errors.Join(err, c.forgetFigures(ctx, r))
 	}
 	old, lerr := c.load(ctx, c.loaded.Load())
 	if lerr != nil {
 		return errors.Join(err, lerr)
 	}
-	if old.policy.Version == r.Candidate { // it is what the configuration names by now
+	if same(old.policy.Version, r.Candidate) { // it is what the configuration names by now
 		closeModules(old.modules)
 		return err
 	}
@@ -139,7 +139,7 @@ func (c *Client) promoted(ctx context.Context, first *loaded) (*loaded, error) {
 	if err != nil {
 		return first, err
 	}
-	if r == nil || r.State != "promoted" || r.InForce != first.policy.Version {
+	if r == nil || r.State != "promoted" || !same(r.InForce, first.policy.Version) {
 		return first, nil
 	}
 	next, err := c.loadCandidate(ctx, r, first)
@@ -155,7 +155,7 @@ func (c *Client) promoted(ctx context.Context, first *loaded) (*loaded, error) {
 // replaced reports whether a reload found what a promoted candidate replaced.
 func (c *Client) replaced(ctx context.Context, next *loaded) bool {
 	r, _, err := c.readRollout(ctx)
-	return err == nil && r != nil && r.State == "promoted" && r.InForce == next.policy.Version && c.engine.Version() == r.Candidate
+	return err == nil && r != nil && r.State == "promoted" && same(r.InForce, next.policy.Version) && same(c.engine.Version(), r.Candidate)
 }
 
 // overtaken ends a rollout whose version in force was replaced by a reload: what
@@ -163,7 +163,7 @@ func (c *Client) replaced(ctx context.Context, next *loaded) bool {
 // predecessor can come back by the same way.
 func (c *Client) overtaken(ctx context.Context, version taxonomy.PolicyVersion) error {
 	r, _, err := c.readRollout(ctx)
-	if err != nil || r == nil || r.State == "rolled_back" || r.State == "promoted" && version == r.Candidate {
+	if err != nil || r == nil || r.State == "rolled_back" || r.State == "promoted" && same(version, r.Candidate) {
 		return err
 	}
 	next := *r
@@ -192,7 +192,7 @@ func (c *Client) checkRollout(ctx context.Context) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if r.Active() && c.parts.Exclusive && c.trial.policy == nil && c.engine.Version() != r.InForce {
+	if r.Active() && c.parts.Exclusive && c.trial.policy == nil && !same(c.engine.Version(), r.InForce) {
 		return c.overtaken(ctx, c.engine.Version()) // the server was started on another policy
 	}
 	if err := c.apply(ctx, r, nil); err != nil {

@@ -107,28 +107,40 @@ func (c *Client) writeRollout(ctx context.Context, from, to *Rollout) error {
 }
 
 // readCandidate reads the bundle on trial, and makes the copy that is kept.
-func (c *Client) readCandidate(path string) (*policies.Bundle, []byte, error) {
-	keys, err := readKeys(c.config.Policies.Keys)
-	if err != nil {
+func (c *Client) readCandidate(req *StartRequest) (b *policies.Bundle, raw []byte, err error) {
+	o := policies.Options{Name: req.Source}
+	if o.Keys, err = readKeys(c.config.Policies.Keys); err != nil {
 		return nil, nil, err
 	}
-	b, err := policies.OpenPath(path, policies.Options{Keys: keys})
-	if err != nil {
-		return nil, nil, err
+	switch raw = req.Archive; {
+	case len(raw) > 0:
+		b, err = policies.OpenArchive(raw, o)
+	case req.Path == "":
+		return nil, nil, fmt.Errorf("start a rollout: %w: it names no candidate", ErrRefused)
+	default:
+		if b, err = policies.OpenPath(req.Path, o); err == nil {
+			raw, err = Archived(b, req.Path)
+		}
 	}
-	var raw []byte
-	if b.Archive && b.SignedBy != "" {
-		raw, err = os.ReadFile(path) // as it was signed
-	} else {
-		raw, err = b.Build(policies.BuildOptions{})
+	if err == nil && len(raw) > maxCandidate {
+		err = fmt.Errorf("keep a copy of %s: it has %d bytes, and the most is %d", b.Source, len(raw), maxCandidate)
 	}
-	switch {
-	case err != nil:
-		return nil, nil, fmt.Errorf("keep a copy of %s: %w", path, err)
-	case len(raw) > maxCandidate:
-		return nil, nil, fmt.Errorf("keep a copy of %s: it has %d bytes, and the most is %d", path, len(raw), maxCandidate)
+	return b, raw, err
+}
+
+// Archived is a bundle as one archive: the file itself where it is one of ours,
+// so that a signature stays on it.
+func Archived(b *policies.Bundle, path string) ([]byte, error) {
+	if b.Archive {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := policies.OpenArchive(raw, policies.Options{}); err == nil {
+			return raw, nil
+		}
 	}
-	return b, raw, nil
+	return b.Build(policies.BuildOptions{}) // a folder, or an archive with its settings beside it
 }
 
 func (c *Client) storeCandidate(ctx context.Context, id string, raw []byte) error {
@@ -157,7 +169,7 @@ func (c *Client) loadCandidate(ctx context.Context, r *Rollout, prev *loaded) (*
 	if err != nil {
 		return nil, err
 	}
-	if l.policy.Version != r.Candidate {
+	if !same(l.policy.Version, r.Candidate) {
 		closeModules(l.modules)
 		return nil, fmt.Errorf("rollout %s: this program reads its candidate as %s, and %s is on trial; run the same version of fusebox everywhere", r.ID, l.policy.Version, r.Candidate)
 	}

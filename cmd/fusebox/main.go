@@ -67,7 +67,7 @@ Start here:
 	root.AddCommand(
 		serveCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
 		breakersCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
-		policyCommand(), wasmCommand(), replayCommand(), tokenCommand(), versionCommand(),
+		policyCommand(), rolloutCommand(), wasmCommand(), replayCommand(), tokenCommand(), versionCommand(),
 	)
 	strictArgs(root)
 	return root

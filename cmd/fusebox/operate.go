@@ -24,10 +24,11 @@ type operations struct {
 	clock  engine.Clock
 	store  state.Store
 	log    *receipts.Log
+	client *sdk.Client
 }
 
 func operationsOf(c *sdk.Client, clock engine.Clock) operations {
-	return operations{engine: c.Engine(), clock: clock, store: c.Store(), log: c.Log()}
+	return operations{engine: c.Engine(), clock: clock, store: c.Store(), log: c.Log(), client: c}
 }
 
 // Bounds of what people write: all of it fits a receipt, uncut.

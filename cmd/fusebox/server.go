@@ -65,6 +65,8 @@ func (s *server) operatorPlane() http.Handler {
 	mux.HandleFunc("GET /v1/intents", s.intents)
 	mux.HandleFunc("GET /v1/queue", s.getQueue)
 	mux.HandleFunc("GET /v1/approvals", s.getApprovals)
+	mux.HandleFunc("GET /v1/rollout", s.getRollout)
+	mux.HandleFunc("POST /v1/rollout/{step}", s.changes(mayOperate, s.postRollout))
 	mux.HandleFunc("POST /v1/overrides", s.changes(mayOperate, s.postOverride))
 	mux.HandleFunc("POST /v1/queue/{id}", s.changes(mayOperate, s.postQueue))
 	mux.HandleFunc("POST /v1/approvals", s.changes(mayApprove, s.postApproval))
