@@ -181,7 +181,7 @@ func (e *Engine) newTrial(ctx context.Context, tr Trial, old *trial) (*trial, er
 	t.control = arm{partition: e.home, trial: t}
 	if tr.Stage != taxonomy.ModeCanary {
 		var err error
-		t.shadow, err = newShadow(e, t)
+		t.shadow, err = newShadow(e, t, old)
 		return t, err
 	}
 	label := tr.ID + "@" + strconv.FormatInt(tr.BasisPoints, 10) + "bp"

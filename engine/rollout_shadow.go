@@ -74,18 +74,24 @@ type shadowCall struct {
 	inForce *Rejection
 }
 
-func newShadow(e *Engine, t *trial) (*shadow, error) {
+// newShadow begins where the version in force stands, or where an earlier stage
+// of the same trial does.
+func newShadow(e *Engine, t, old *trial) (*shadow, error) {
 	s := &partition{e: e, cohort: CohortShadow, epoch: t.Began.UnixMilli(), gone: make(chan struct{})}
-	var err error
-	s.registry, err = breaker.NewRegistry(breaker.Options{Settings: t.Candidate.Breakers, Draw: func() breaker.PPM {
-		return breaker.PPM(e.parts.Draw() * float64(breaker.One))
-	}})
-	if err != nil {
-		return nil, err
-	}
-	now, at := e.clock.Mono(), e.clock.Now()
-	if _, err := s.registry.Restore(e.home.registry.Snapshot(now, at), now, at); err != nil {
-		return nil, err
+	if old != nil && old.shadow != nil {
+		s.registry = old.shadow.arm.registry
+	} else {
+		var err error
+		s.registry, err = breaker.NewRegistry(breaker.Options{Settings: t.Candidate.Breakers, Draw: func() breaker.PPM {
+			return breaker.PPM(e.parts.Draw() * float64(breaker.One))
+		}})
+		if err != nil {
+			return nil, err
+		}
+		now, at := e.clock.Mono(), e.clock.Now()
+		if _, err := s.registry.Restore(e.home.registry.Snapshot(now, at), now, at); err != nil {
+			return nil, err
+		}
 	}
 	s.policy.Store(t.Candidate)
 	s.tally.Store(t.figures.candidate)

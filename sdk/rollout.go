@@ -304,7 +304,11 @@ func (c *Client) rolloutStatus(ctx context.Context, doc *Rollout) (RolloutStatus
 		return s, err
 	}
 	now := c.now()
-	v := doc.Criteria.Judge(r, now.Sub(doc.StageBegan), now.Sub(doc.Began))
+	age, whole := now.Sub(doc.StageBegan), now.Sub(doc.Began)
+	v := doc.Criteria.Judge(r, age, whole)
+	if c.engine != nil {
+		v = c.ruled(ctx, r, v, age, whole)
+	}
 	s.Report, s.Verdict = r, &v
 	return s, nil
 }

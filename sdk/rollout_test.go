@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -272,6 +273,38 @@ func TestRolloutByItself(t *testing.T) {
 	check("promoted enforce")
 	if s.Version() != r.Candidate {
 		t.Errorf("in force is %s", s.Version())
+	}
+}
+
+// R-POL-8: gates as Rego, of the version in force and of the candidate. A rule
+// holds or takes back what the settings would promote, and promotes nothing.
+func TestRolloutRules(t *testing.T) {
+	rule := "package fusebox.rollout\n\ndefault decision := {\"verdict\": \"promote\", \"reasons\": []}\n\n" +
+		"decision := {\"verdict\": VERDICT, \"reasons\": [\"not on a monday\"]} if input.candidate.decisions > 50\n"
+	for _, c := range []struct{ verdict, state, whose string }{{"hold", "running", "in force"}, {"roll_back", "rolled_back", "candidate"}, {"promote", "promoted", "candidate"}} {
+		s := newLaunch(t, jumpy, calm)
+		dir := map[string]string{"in force": s.config.Policies.Path, "candidate": s.candidate}[c.whose]
+		if err := os.MkdirAll(filepath.Join(dir, "fusebox", "rollout"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "fusebox", "rollout", "team.rego"), strings.Replace(rule, "VERDICT", strconv.Quote(c.verdict), 1))
+		if err := s.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.start(t, func(r *StartRequest) { r.Stage, r.Auto = taxonomy.ModeCanary, true })
+		s.calls(t, 400)
+		early := s.status(t)
+		s.clock.Advance(time.Hour)
+		if err := s.CheckRollout(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		st := s.status(t)
+		if st.Rollout.State != c.state || c.verdict != "promote" && !strings.Contains(fmt.Sprint(st.Rollout.Why, st.Verdict), "not on a monday") {
+			t.Errorf("%s by the %s: %+v, %+v", c.verdict, c.whose, st.Rollout, st.Verdict)
+		}
+		if c.verdict == "promote" && early.Verdict.Judgement != engine.Hold {
+			t.Errorf("a rule promotes what is too early: %+v", early.Verdict)
+		}
 	}
 }
 

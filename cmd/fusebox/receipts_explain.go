@@ -296,6 +296,8 @@ func (x *explainer) other() {
 		say(&x.What, "Somebody looked whether the write took effect. The finding is %s.", r.Finding)
 	case receipts.KindFallback:
 		say(&x.What, "The fallback %s was %s in its place. It gives up: %s.", r.Fallback, r.FallbackResult, dash(strings.Join(r.FallbackLoss, ", ")))
+	case receipts.KindRollout:
+		x.rollout()
 	case receipts.KindQueue:
 		say(&x.What, "Item %s, kept until %s at the latest.", dash(r.QueueID), clock(r.QueueExpiresUS))
 	}
@@ -316,6 +318,26 @@ func (x *explainer) other() {
 	if r.Scope != "" {
 		x.reach(r.Layer, r.Scope, "")
 	}
+}
+
+// rollout is a step of a candidate, or a decision that it would have made.
+func (x *explainer) rollout() {
+	r := x.r
+	if s := r.Step; s != nil {
+		say(&x.What, "Rollout %s went from %s to %s, with the candidate %s.", r.Rollout, s.From, s.To, s.Candidate)
+		if s.BasisPoints > 0 {
+			say(&x.What, "The canary has %g %% of the units.", float64(s.BasisPoints)/100)
+		}
+		for _, f := range s.Figures {
+			say(&x.Why, "%s: %d.", f.Name, f.N)
+		}
+		return
+	}
+	say(&x.What, "A candidate on trial in rollout %s was asked too, and its word is %s. It bound nobody.", r.Rollout, r.Diff)
+	if r.WouldDecide.OK {
+		say(&x.What, "The version in force decided %s; the candidate would have decided %s.", r.Decision.V, r.WouldDecide.V)
+	}
+	say(&x.Why, "The receipt in force is %s: fusebox receipts explain it.", r.ShadowOf)
 }
 
 func (x *explainer) rules(intro string) {
