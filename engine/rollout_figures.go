@@ -214,6 +214,19 @@ func (e *Engine) TrialReport() (r TrialReport, ok bool) {
 	return r, true
 }
 
+// TrialCircuits are the circuits of a candidate that are not as good as new: in
+// a canary those that bind its arm, before it those that would.
+func (e *Engine) TrialCircuits() []breaker.Listing {
+	t := e.trial.Load()
+	switch {
+	case t == nil:
+		return nil
+	case t.shadow != nil:
+		return t.shadow.arm.registry.List(false, e.clock.Mono())
+	}
+	return t.candidate.registry.List(false, e.clock.Mono())
+}
+
 // differs counts how the candidate's word stands to the one in force.
 func (c *comparison) differs(d receipts.Diff, authority bool) {
 	c.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/policies"
@@ -271,7 +272,16 @@ type RolloutStatus struct {
 	Rollout *Rollout            `json:"rollout"` // the latest; nil when there never was one
 	Report  *engine.TrialReport `json:"report"`  // of its stage, or of a version in force that only observes
 	Verdict *engine.Verdict     `json:"verdict"` // nil where nothing is judged
+	Open    []CandidateCircuit  `json:"open"`    // circuits of the candidate that are not closed, in this process
 	Error   string              `json:"error,omitempty"`
+}
+
+// A CandidateCircuit is one circuit of a candidate.
+type CandidateCircuit struct {
+	Scope   string `json:"scope"`
+	State   string `json:"state"`
+	Failed  uint64 `json:"failed"`
+	Samples uint64 `json:"samples"`
 }
 
 // RolloutStatus tells where a rollout stands.
@@ -285,8 +295,22 @@ func (c *Client) RolloutStatus(ctx context.Context) (RolloutStatus, error) {
 	return c.rolloutStatus(ctx, doc)
 }
 
+// candidateCircuits are those of the candidate here that are not closed.
+func (c *Client) candidateCircuits() []CandidateCircuit {
+	out := []CandidateCircuit{}
+	if c.engine == nil {
+		return out
+	}
+	for _, l := range c.engine.TrialCircuits() {
+		if l.Circuit.State != breaker.Closed || l.Circuit.Override != nil {
+			out = append(out, CandidateCircuit{Scope: l.Scope, State: l.Circuit.State.String(), Failed: l.Facts.Failures, Samples: l.Facts.Samples})
+		}
+	}
+	return out
+}
+
 func (c *Client) rolloutStatus(ctx context.Context, doc *Rollout) (RolloutStatus, error) {
-	s := RolloutStatus{V: 1, Rollout: doc}
+	s := RolloutStatus{V: 1, Rollout: doc, Open: c.candidateCircuits()}
 	if c.trial.err != nil {
 		s.Error = c.trial.err.Error()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -18,7 +19,7 @@ type gauges struct {
 
 	scopes, overrides, unknown, oldest, policy           *prometheus.Desc
 	submitted, written, dropped, unsynced, age, verified *prometheus.Desc
-	undelivered                                          *prometheus.Desc
+	undelivered, percent, diffs                          *prometheus.Desc
 }
 
 // watch adds the figures of a server to its meter.
@@ -40,6 +41,8 @@ func (m *meter) watch(s *server) {
 		age:         desc("receipts_checkpoint_age_seconds", "Since the last signed head."),
 		verified:    desc("receipts_sealed", "Receipts under the last signed head."),
 		undelivered: desc("transitions_undelivered_total", "Changes of circuits that no listener heard."),
+		percent:     desc("rollout_percent", "Share of the units that the candidate decides for; 0 without a canary."),
+		diffs:       desc("shadow_diff_total", "Decisions and verdicts of a candidate in observe or shadow, by how they stand to those in force.", "bucket"),
 	})
 }
 
@@ -67,6 +70,11 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge(g.verified, float64(st.Sealed))
 	if !st.LastCheckpoint.IsZero() {
 		gauge(g.age, time.Since(st.LastCheckpoint).Seconds())
+	}
+	trial, _ := g.s.engine.TrialReport()
+	gauge(g.percent, float64(trial.BasisPoints)/100)
+	for d := receipts.DiffUnchanged; d <= receipts.DiffError; d++ {
+		counter(g.diffs, trial.Differences[d.String()], d.String())
 	}
 	lost, _ := g.s.engine.Breakers().Undelivered()
 	counter(g.undelivered, int64(lost))

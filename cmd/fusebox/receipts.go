@@ -105,6 +105,8 @@ func entryRow(e *receipts.Entry) []string {
 		what = r.Outcome.V.String() + " " + r.ErrorCode
 	case r.Kind == receipts.KindTransition:
 		what = r.PrevState.String() + " → " + r.State.String() + " " + r.Reason
+	case r.Kind == receipts.KindRollout && r.Diff != receipts.NoDiff:
+		what = "candidate: " + r.Diff.String() + " " + r.Reason
 	case r.Decision.OK:
 		what = r.Decision.V.String() + " " + r.Reason
 	case r.Kind == receipts.KindPolicyLoad:

@@ -22,6 +22,9 @@ func writeRollout(w io.Writer, s *sdk.RolloutStatus) error {
 	} else if err := writeTable(w, nil, rolloutRows(r)); err != nil {
 		return err
 	}
+	for _, c := range s.Open {
+		fmt.Fprintf(w, "candidate's circuit %s is %s\n", printable(c.Scope), c.State)
+	}
 	if s.Error != "" {
 		fmt.Fprintf(w, "\nit cannot be followed here: %s\n", printable(s.Error))
 	}

@@ -20,6 +20,7 @@ type statusDoc struct {
 	Headline    string                 `json:"headline"`
 	Mood        string                 `json:"mood"` // good, warn, bad
 	Policy      taxonomy.PolicyVersion `json:"policy"`
+	Trial       string                 `json:"on_trial,omitempty"`     // the candidate of a rollout, and its stage
 	PolicyError string                 `json:"policy_error,omitempty"` // why the latest policy did not load; the one above stayed in force
 	Warnings    []string               `json:"policy_warnings,omitempty"`
 	Open        []circuitDoc           `json:"open"` // every circuit that is not closed
@@ -65,6 +66,9 @@ func (s *server) status(ctx context.Context) statusDoc {
 		d.PolicyError, d.Warnings = oneLine(p.Err), p.Warnings
 	} else {
 		d.Warnings = p.Warnings
+	}
+	if t, ok := s.engine.TrialReport(); ok && t.Candidate != "" {
+		d.Trial = string(t.Candidate) + " in " + t.Stage.String()
 	}
 	circuits := s.circuits("", "")
 	byBreaker := map[string][2]int{}
