@@ -22,11 +22,11 @@ var Measures = []string{"opens", "user_failures", "fallback_quality", "intervent
 
 // Criteria are what a candidate is judged by.
 type Criteria struct {
-	MinTime      time.Duration // in this stage; a canary whose share grows goes on counting
-	MinDecisions int64         // in each arm
-	Deadline     time.Duration // of the whole trial; 0 is none
-	Gates        []Gate
-	AllowLooser  bool // authority may grant more than before: somebody said so
+	MinTime      time.Duration `json:"min_time_ns"`   // in this stage; a canary whose share grows goes on counting
+	MinDecisions int64         `json:"min_decisions"` // in each arm
+	Deadline     time.Duration `json:"deadline_ns"`   // of the whole trial; 0 is none
+	Gates        []Gate        `json:"gates"`
+	AllowLooser  bool          `json:"allow_looser"` // authority may grant more than before: somebody said so
 }
 
 // Judgement is what the figures of a trial come to. The zero value holds.

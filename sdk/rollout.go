@@ -284,7 +284,8 @@ type CandidateCircuit struct {
 	Samples uint64 `json:"samples"`
 }
 
-// RolloutStatus tells where a rollout stands.
+// RolloutStatus tells where a rollout stands. It first follows what another
+// process decided, so that the figures are those of the stage that is told.
 func (c *Client) RolloutStatus(ctx context.Context) (RolloutStatus, error) {
 	c.reload.Lock()
 	defer c.reload.Unlock()
@@ -292,6 +293,7 @@ func (c *Client) RolloutStatus(ctx context.Context) (RolloutStatus, error) {
 	if err != nil {
 		return RolloutStatus{}, err
 	}
+	c.trial.err = c.apply(ctx, doc, nil)
 	return c.rolloutStatus(ctx, doc)
 }
 

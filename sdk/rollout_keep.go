@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -190,6 +191,9 @@ func (c *Client) figuresKey(id string) string {
 func (c *Client) keepFigures(ctx context.Context) error {
 	c.reload.Lock()
 	defer c.reload.Unlock()
+	// Whoever closes may have no patience left; the figures are worth a moment.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
 	return c.writeFigures(ctx)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/enginetest"
 	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/rego"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -305,6 +306,51 @@ func TestRolloutRules(t *testing.T) {
 		if c.verdict == "promote" && early.Verdict.Judgement != engine.Hold {
 			t.Errorf("a rule promotes what is too early: %+v", early.Verdict)
 		}
+	}
+}
+
+// R-RCP-3: what both arms of a canary decided is decided again by the version
+// that its receipt names, and comes out the same.
+func TestCanaryReplays(t *testing.T) {
+	s := newLaunch(t, jumpy, calm)
+	inForce := s.loaded.Load().snapshot
+	s.start(t, func(r *StartRequest) { r.Stage = taxonomy.ModeCanary })
+	s.calls(t, 200)
+	arms := map[string]*rego.Snapshot{"control": inForce, "candidate": s.trial.policy.snapshot}
+	if err := s.Log().Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]int{}
+	for e, err := range s.Log().Reader().All(receipts.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &e.Receipt
+		if r.InputRef == "" {
+			continue
+		}
+		rules := arms[r.Cohort]
+		if rules == nil || rules.Version() != r.PolicyVersion {
+			t.Fatalf("cohort %q with version %s", r.Cohort, r.PolicyVersion)
+		}
+		sealed, err := s.Log().Inputs().Open(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		questions, err := engine.ParseQuestions(sealed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range questions {
+			again, err := rules.Replay(t.Context(), rego.Entrypoint(q.Entrypoint), q.Input)
+			if got := engine.AppendAnswer(nil, again); err != nil || string(got) != string(q.Answer) {
+				t.Fatalf("%s of %s: %s, recorded %s: %v", q.Entrypoint, r.Cohort, got, q.Answer, err)
+			}
+			answers[r.Cohort]++
+		}
+	}
+	if answers["control"] == 0 || answers["candidate"] == 0 {
+		t.Errorf("answers replayed: %v", answers)
 	}
 }
 

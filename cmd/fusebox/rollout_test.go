@@ -74,6 +74,30 @@ func TestRolloutStatuses(t *testing.T) {
 	})
 	run(0, "rolled_back", "rollback", "--reason", "x")
 	run(exitFailed, "rolled_back", "status", "--check")
+	// A shadow leaves what was decided as it was: the log verifies, and its
+	// policy decides the same again.
+	run(0, "in shadow", "start", next, "--stage", "shadow", "--reason", "x")
+	within(t, "the server's shadow", func() bool {
+		_, a := ask(t, "GET", p.oper+"/v1/rollout", "")
+		return text(a, "report", "id") == "ro-2"
+	})
+	for range 5 {
+		admitted(t, p.agent, mailOperation)
+	}
+	within(t, "the comparison of five calls", func() bool {
+		_, a := ask(t, "GET", p.oper+"/v1/rollout", "")
+		n, _ := at(a, "report", "differences", "unchanged").(float64)
+		return n == 5
+	})
+	run(0, "rolled_back", "rollback", "--reason", "x")
+	for _, line := range [][]string{
+		{"receipts", "verify", filepath.Join(data, "receipts"), "--deep"},
+		{"replay", data, "--self", "--policy", filepath.Join(dir, "policies")},
+	} {
+		if status, out, errs := fusebox(t, "", line...); status != 0 {
+			t.Errorf("%v: status %d\n%s%s", line, status, out, errs)
+		}
+	}
 	for _, line := range []string{"", "start", "status", "advance", "hold", "rollback"} {
 		if status, out, _ := fusebox(t, "", append([]string{"rollout"}, append(strings.Fields(line), "--help")...)...); status != 0 || !strings.Contains(out, "Usage:") {
 			t.Errorf("rollout %s --help: status %d", line, status)
