@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/enginetest"
+	"github.com/fusebox-dev/fusebox/policies"
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/rego"
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -406,6 +409,83 @@ func TestRolloutRefuses(t *testing.T) {
 	}
 	if st := s.status(t); st.Rollout.State != "rolled_back" || st.Rollout.Reason != "overtaken" {
 		t.Errorf("after a reload: %+v", st.Rollout)
+	}
+}
+
+// The stricter of what both versions ask for counts: no candidate loosens what it
+// is judged by.
+func TestRolloutCriteria(t *testing.T) {
+	failures := policies.Gate{Measure: "user_failures", MaxRatio: 1, Line: 7}
+	opens := policies.Gate{Measure: "opens", MaxRise: 0.1, Line: 9}
+	again := failures
+	again.Line = 70
+	lax := &policies.Rollout{MinHours: 0, MinDecisions: 1, Deadline: 1000 * time.Hour, Gates: []policies.Gate{again}}
+	strict := &policies.Rollout{MinHours: 24, MinDecisions: 500, Deadline: 100 * time.Hour, Gates: []policies.Gate{failures, opens}}
+	want := engine.Criteria{MinTime: 24 * time.Hour, MinDecisions: 500, Deadline: 100 * time.Hour,
+		Gates: []engine.Gate{{Measure: "user_failures", MaxRatio: 1}, {Measure: "opens", MaxRise: 0.1}}}
+	for _, pair := range [][2]*policies.Rollout{{strict, lax}, {lax, strict}} {
+		if got := criteria(pair[0], pair[1], false); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if got := criteria(&policies.Rollout{}, lax, true); got.Deadline != lax.Deadline || !got.AllowLooser {
+		t.Errorf("without a deadline in force: %+v", got)
+	}
+}
+
+// A candidate that a gate would take back is not advanced by a person either;
+// and of two people who take a step at once, one is told.
+func TestRolloutConflicts(t *testing.T) {
+	s := newLaunch(t, calm, jumpy)
+	s.start(t, func(r *StartRequest) { r.Stage = taxonomy.ModeShadow })
+	stale := s.status(t).Rollout
+	s.calls(t, 600)
+	if _, err := s.AdvanceRollout(t.Context(), StepRequest{By: "ann", Why: "looks fine to me"}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "breaks") {
+		t.Errorf("advance of a candidate whose gate breaks: %v", err)
+	}
+	if _, err := s.HoldRollout(t.Context(), StepRequest{By: "ann", Why: "wait"}); err != nil {
+		t.Fatal(err)
+	}
+	next := *stale
+	next.Step++
+	next.By, next.Why = "bob", "at the same time"
+	if err := s.step(t.Context(), stale, &next, "shadow", "advanced"); !errors.Is(err, ErrRefused) {
+		t.Errorf("a step from where it no longer stands: %v", err)
+	}
+	if st := s.status(t); st.Rollout.State != "held" || st.Rollout.By != "ann" {
+		t.Errorf("after it: %+v", st.Rollout)
+	}
+	steps := s.steps(t)
+	if x := steps[len(steps)-1]; x.Reason != "not_taken" || x.By != "bob" {
+		t.Errorf("the step that lost leaves %s by %s", x.Reason, x.By)
+	}
+}
+
+// What a promoted candidate stopped stays stopped over a restart, also where the
+// policy that the configuration names has no such circuit.
+func TestPromotionRestoresItsOwnCircuits(t *testing.T) {
+	s := newLaunch(t, jumpy, calm)
+	file := filepath.Join(s.candidate, "policy.toml")
+	write(t, file, read(t, file)+`
+[[breaker]]
+name = "extra"
+layer = "provider"
+scope = ["provider", "tenant"]
+mode = "enforce"
+fallback = "provider-open"
+owner = { policy = "platform", alerts = "platform-oncall", closes = "platform-oncall", tells_users = "support" }
+`)
+	s.start(t, func(r *StartRequest) { r.Stage = taxonomy.ModeCanary })
+	s.calls(t, 400)
+	s.clock.Advance(time.Hour)
+	s.advance(t, taxonomy.ModeEnforce)
+	o := breaker.Override{Kind: breaker.ForcedOpen, By: "ann", Why: "drill", Until: s.clock.Mono().Add(time.Hour)}
+	if err := s.Engine().Override(t.Context(), "extra:openai/acme", o); err != nil {
+		t.Fatal(err)
+	}
+	s.restart(t)
+	if _, err := s.Admit(t.Context(), model("after")); err == nil {
+		t.Error("the circuit that only the promoted version has was forgotten")
 	}
 }
 
