@@ -13,6 +13,14 @@
 //
 // Beside the path live the working sets it needs: permits.go (what is out),
 // runs.go (the recent calls of each run), combine.go (one update of the store
-// in flight per circuit) and budget.go (accounts). The engine imports no policy
+// in flight per circuit) and budget.go (accounts).
+//
+// partition.go holds a policy with its circuits. There is one, and a second one
+// while a candidate is on trial: rollout.go and the files beside it
+// (rollout_path.go what the path does, rollout_shadow.go and rollout_ask.go the
+// candidate that only watches, rollout_figures.go, rollout_review.go and
+// rollout_gate.go what comes of it).
+//
+// The engine imports no policy
 // engine, sandbox, database driver or file format: those are parts.
 package engine

@@ -558,3 +558,31 @@ func TestTrialsThatAreNone(t *testing.T) {
 		t.Errorf("a second trial: %v", err)
 	}
 }
+
+// A call that the candidate would not have sent teaches its circuits nothing:
+// enforced, it would never have been made.
+func TestShadowLearnsOnlyFromWhatItWouldSend(t *testing.T) {
+	for _, denies := range []bool{true, false} {
+		h := enginetest.New(t, func(p *engine.Parts) {
+			for i := range p.Policy.Breakers {
+				p.Policy.Breakers[i].Rule.Mode = taxonomy.ModeObserve // every call is sent
+			}
+		})
+		try(t, h, candidate(func(_ *engine.Policy, r *enginetest.Rules) {
+			r.OnAuthorize = func(in *taxonomy.AuthorityInput) taxonomy.AuthorityAnswer {
+				if denies && in.Operation.Tenant == "t-1" {
+					return taxonomy.AuthorityAnswer{Decision: taxonomy.RequireApproval}
+				}
+				return taxonomy.AuthorityAnswer{Decision: taxonomy.Allow}
+			}
+		}), taxonomy.ModeShadow, 0)
+		fail(t, h, "t-1", 8)
+		if err := h.FlushTrial(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := h.TrialReport()
+		if opened := r.Trial.Opens > 0; opened == denies || r.Control.Opens == 0 {
+			t.Errorf("denies %v: %d circuits of the candidate opened, %d of the version in force", denies, r.Trial.Opens, r.Control.Opens)
+		}
+	}
+}
