@@ -55,9 +55,11 @@ type Permit struct {
 	resumed   bool                // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant     // only Tick touches it once the permit is dispatched
 	usage     atomic.Pointer[Usage]
-	looped    bool        // Do counts how its whole call ends
-	counted   bool        // for its arm
-	shadow    *shadowCall // what a candidate beside makes of the same call; nil without one
+	looped    bool                // Do counts how its whole call ends
+	counted   bool                // for its arm
+	widens    bool                // a candidate's authority grants more than the version in force
+	given     *taxonomy.Operation // as the caller gave it, in a candidate's arm
+	shadow    *shadowCall         // what a candidate beside makes of the same call; nil without one
 }
 
 // ID names the permit; its intent has the same id.
@@ -90,7 +92,7 @@ func (e *Engine) Admit(ctx context.Context, op taxonomy.Operation) (*Permit, err
 // admit is Admit; looped says that Do counts how the whole call ends.
 func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) (*Permit, error) {
 	start := e.clock.Mono()
-	home := false // a candidate failed to decide: the version in force does
+	home := "" // why the version in force decides in a candidate's place
 	for {
 		p, err := e.newPermit(op, looped, home)
 		if err != nil {
@@ -99,7 +101,12 @@ func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) 
 		rej, stale, crashed := p.guarded(ctx)
 		if stale || crashed {
 			p.free()
-			home = home || crashed
+			switch {
+			case crashed:
+				home = "candidate_failed"
+			case p.widens:
+				home = "candidate_looser"
+			}
 			continue
 		}
 		if rej != nil {
@@ -114,23 +121,28 @@ func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) 
 
 // newPermit completes the operation under the policy in force and resolves its
 // circuits, both of one version.
-func (e *Engine) newPermit(op taxonomy.Operation, looped, home bool) (*Permit, error) {
+func (e *Engine) newPermit(op taxonomy.Operation, looped bool, home string) (*Permit, error) {
 	e.swap.RLock()
 	defer e.swap.RUnlock()
 	arm, policy := e.armFor(&op)
-	if home && arm.trial != nil && arm != &arm.trial.control {
+	if home != "" && arm.trial != nil && arm != &arm.trial.control {
 		_ = policy.release()
 		arm, policy = &arm.trial.control, e.current()
 	}
 	asked := arm.ask(&op)
+	var given *taxonomy.Operation
+	if arm.gone != nil {
+		raw := op
+		given = &raw
+	}
 	if err := e.prepare(policy, &op); err != nil {
 		_ = policy.release()
 		return nil, err
 	}
 	p := &Permit{e: e, id: newID(), op: op, policy: policy, arm: arm, path: arm.registry.Path(&op, e.clock.Mono()), place: -1,
-		looped: looped, shadow: asked}
-	if home {
-		p.flags = append(p.flags, "candidate_failed")
+		looped: looped, shadow: asked, given: given}
+	if home != "" {
+		p.flags = append(p.flags, home)
 	}
 	p.ticket.Sequence = arm.registry.Sequence()
 	return p, nil
@@ -150,6 +162,9 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	answer, rej := p.authorize(ctx)
 	if rej != nil {
 		return rej, false
+	}
+	if p.widened(ctx) {
+		return nil, true
 	}
 	if rej := p.progress(ctx); rej != nil {
 		return rej, false

@@ -21,6 +21,6 @@
 // candidate that only watches, rollout_figures.go, rollout_review.go and
 // rollout_gate.go what comes of it).
 //
-// The engine imports no policy
-// engine, sandbox, database driver or file format: those are parts.
+// The engine imports no policy engine, sandbox, database driver or file format:
+// those are parts.
 package engine

@@ -26,6 +26,7 @@ type Trial struct {
 	BasisPoints int64     // share of the canary, in 1/10,000 of the units
 	Unit        string    // field of an operation that is never split: "tenant" or "run_id"
 	Began       time.Time // of the trial, the same in every process
+	AllowLooser bool      // its authority may grant more in a canary; somebody said so
 }
 
 // Errors of a trial.

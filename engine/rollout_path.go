@@ -28,6 +28,45 @@ func (p *Permit) guarded(ctx context.Context) (rej *Rejection, stale, crashed bo
 	return rej, stale, false
 }
 
+// widened reports whether a candidate's authority rules let a call go that those
+// in force would not. Unless somebody said that it may, such a call is decided by
+// the version in force, whole: a denial holds in every arm.
+func (p *Permit) widened(ctx context.Context) bool {
+	if p.given == nil || p.arm.trial.AllowLooser {
+		return false
+	}
+	home := p.e.current()
+	defer func() { _ = home.release() }()
+	op := *p.given
+	if err := p.e.prepare(home, &op); err != nil {
+		return false // it says the same of the operation
+	}
+	p.widens = !p.e.grants(ctx, home, &op)
+	if claimed, _ := op.Attributes[claimedClass].(string); claimed != "" && !p.widens {
+		op.ActionClass = claimed
+		p.widens = !p.e.grants(ctx, home, &op)
+	}
+	if p.widens {
+		p.arm.trial.figures.differs(receipts.DiffLooser, true)
+	}
+	return p.widens
+}
+
+// grants asks authority rules without any effect.
+func (e *Engine) grants(ctx context.Context, p *Policy, op *taxonomy.Operation) bool {
+	in := &taxonomy.AuthorityInput{Operation: op, AgentID: op.Agent, Roles: p.Roles[op.Agent], Clock: taxonomy.ClockAt(e.clock.Now())}
+	answer := p.Rules.Authorize(ctx, in)
+	if answer.Decision == taxonomy.RequireApproval {
+		found, err := e.approvals(ctx, op)
+		if err != nil || len(found) == 0 || found[0].Denies {
+			return false
+		}
+		in.Approvals = facts(found)
+		answer = p.Rules.Authorize(ctx, in)
+	}
+	return answer.Decision == taxonomy.Allow
+}
+
 // judge classifies for a permit. Where a candidate panics, the version in force
 // judges in its place: something was sent, and what came back must be recorded.
 func (p *Permit) judge(ctx context.Context, obs *taxonomy.Observation) (j judged) {

@@ -489,6 +489,44 @@ func TestCanaryThatPanics(t *testing.T) {
 	}
 }
 
+// R-POL-8: denials of the version in force hold in every arm. A candidate whose
+// rules grant more does not decide such a call, unless somebody said that it may.
+func TestCanaryGrantsNothingByItself(t *testing.T) {
+	in, out := tenants(5_000)
+	for _, allowed := range []bool{false, true} {
+		for _, word := range []taxonomy.Authority{taxonomy.Deny, taxonomy.RequireApproval} {
+			h := enginetest.New(t, nil)
+			h.Rules.OnAuthorize = func(*taxonomy.AuthorityInput) taxonomy.AuthorityAnswer {
+				return taxonomy.AuthorityAnswer{Decision: word}
+			}
+			tr := engine.Trial{ID: "ro-1", Candidate: candidate(nil), Stage: taxonomy.ModeCanary, BasisPoints: 5_000, Unit: "tenant", Began: h.Clock.Now(), AllowLooser: allowed}
+			if err := h.Try(t.Context(), tr); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.Admit(t.Context(), modelOf("out", out)); err == nil {
+				t.Fatal("the version in force denies nothing")
+			}
+			p, err := h.Admit(t.Context(), modelOf("in", in))
+			r, _ := h.TrialReport()
+			if allowed {
+				if err != nil || p.Policy() != "next@sha256:1111" || r.Looser != 0 {
+					t.Errorf("%s, and it may grant more: %v", word, err)
+				}
+				continue
+			}
+			rej, ok := errors.AsType[*engine.Rejection](err)
+			if !ok || rej.Layer != taxonomy.LayerAuthority || rej.Policy != "test@sha256:0000" || r.Looser != 1 {
+				t.Errorf("%s: %v, authority looser %d", word, err, r.Looser)
+			}
+			for _, x := range h.Receipts(t) {
+				if x.RequestID == "in" && x.Kind == receipts.KindAdmission && (x.Cohort != "control" || !slices.Contains(x.Flags, "candidate_looser") || x.PolicyVersion != "test@sha256:0000") {
+					t.Errorf("its receipt: cohort %q, version %s, flags %v", x.Cohort, x.PolicyVersion, x.Flags)
+				}
+			}
+		}
+	}
+}
+
 // R-CALL-3 and the authority of people hold in every arm: an UNKNOWN write of a
 // canary is known after its end, an override stops both arms, and a candidate
 // inherits what is open.

@@ -64,7 +64,8 @@ func (c *Client) try(ctx context.Context, r *Rollout, compiled *loaded) error {
 		}
 		c.trial.base, c.trial.written = base, ""
 	}
-	err := c.engine.Try(ctx, engine.Trial{ID: r.ID, Candidate: candidate.policy, Stage: r.Stage, BasisPoints: r.BasisPoints, Unit: r.Unit, Began: r.Began})
+	err := c.engine.Try(ctx, engine.Trial{ID: r.ID, Candidate: candidate.policy, Stage: r.Stage, BasisPoints: r.BasisPoints, Unit: r.Unit, Began: r.Began,
+		AllowLooser: r.Criteria.AllowLooser})
 	if err != nil {
 		if fresh {
 			closeModules(candidate.modules)
