@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,13 +44,12 @@ func (p *Permit) record(ctx context.Context, v taxonomy.Verdict, feeds []taxonom
 // carry hands what happened locally to the store.
 func (e *Engine) carry(ctx context.Context, rec breaker.Recorded) error {
 	now := e.clock.Mono()
-	var events []event
-	moved := map[string]bool{}
-	for i := range rec.Changes {
-		moved[rec.Changes[i].Key] = true
-	}
-	for _, t := range rec.Touched() {
-		events = append(events, event{key: t.Key, Event: t.Event, at: now, urgent: moved[t.Key] || t.Event.Token != 0})
+	touched := rec.Touched()
+	events := make([]event, 0, len(touched)+len(rec.Changes))
+	for i := range touched {
+		t := &touched[i]
+		moved := slices.ContainsFunc(rec.Changes, func(c breaker.Change) bool { return c.Key == t.Key })
+		events = append(events, event{key: t.Key, Event: t.Event, at: now, urgent: moved || t.Event.Token != 0})
 	}
 	for i := range rec.Changes {
 		if ev, ok := rec.Changes[i].Assert(); ok {
