@@ -267,6 +267,11 @@ func (p *Permit) unresolved(ctx context.Context) *Rejection {
 	if p.op.Effect.Repeatable() {
 		return nil
 	}
+	return p.sentBefore(ctx)
+}
+
+// sentBefore looks for an earlier intent of the same write.
+func (p *Permit) sentBefore(ctx context.Context) *Rejection {
 	same := []state.IntentQuery{{RequestID: p.op.RequestID, Tenant: p.op.Tenant}}
 	if p.op.IdempotencyKey != minted(&p.op) {
 		same = append(same, state.IntentQuery{Key: p.op.IdempotencyKey, Tenant: p.op.Tenant})

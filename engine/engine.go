@@ -113,7 +113,7 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 	}
 	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store)}
 	e.combine = newCombiner(e)
-	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now})
+	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now, Wait: parts.StoreWait})
 	var err error
 	e.registry, err = breaker.NewRegistry(breaker.Options{Shared: true, Draw: func() breaker.PPM {
 		return breaker.PPM(parts.Draw() * float64(breaker.One))

@@ -141,8 +141,8 @@ func (p *Policy) bulkheads(op *taxonomy.Operation) []head {
 		if b.Tool != "" && b.Tool != op.Tool || b.Action != "" && b.Action != op.Action {
 			continue
 		}
-		key, _ := render(b.Name, b.Scope, op)
-		out = append(out, head{name: b.Name, key: key, most: b.Most})
+		key, _ := appendScope(make([]byte, 0, 64), b.Name, b.Scope, op)
+		out = append(out, head{name: b.Name, key: string(key), most: b.Most})
 	}
 	return out
 }

@@ -28,7 +28,7 @@ func (e *Engine) ask(qs []Question, ev taxonomy.Evaluation, answer any) []Questi
 	if !e.parts.ReplayInput || len(ev.Input) == 0 && ev.Error == "" {
 		return qs
 	}
-	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(nil, answer), Error: ev.Error})
+	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(make([]byte, 0, 256), answer), Error: ev.Error})
 }
 
 // remember seals what this permit asked since its last receipt.
@@ -46,10 +46,18 @@ func (e *Engine) remember(r *receipts.Receipt, questions []Question) {
 		return
 	}
 	var err error
-	if r.InputCommit, r.InputRef, err = inputs.Seal(r.Tenant, r.ID, appendQuestions(nil, questions)); err != nil {
+	if r.InputCommit, r.InputRef, err = inputs.Seal(r.Tenant, r.ID, appendQuestions(make([]byte, 0, room(questions)), questions)); err != nil {
 		r.Flags = append(r.Flags, "input_lost")
 		e.meter.ReceiptError(err)
 	}
+}
+
+// room is about what the sealed document takes.
+func room(qs []Question) (n int) {
+	for i := range qs {
+		n += len(qs[i].Input) + len(qs[i].Answer) + 80
+	}
+	return n + 2
 }
 
 // appendQuestions writes the sealed document: a list, in the order of asking.

@@ -132,6 +132,10 @@ func (p *Permit) evidence(ctx context.Context, r *receipts.Receipt) (index int64
 // journal settles the intent, the reservation and the run's history.
 func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) error {
 	e := p.e
+	if p.intent.IsZero() && !p.granted && p.op.RunID == "" {
+		p.spend.Settle(p.used(obs)) // nothing of it is in the store
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.parts.StoreWait)
 	defer cancel()
 	var errs error

@@ -95,7 +95,7 @@ func (in *Inputs) Seal(tenant string, id ID, input []byte) (commit, ref string, 
 	rand.Read(in.plain[:saltSize])
 	ref = t.place + strconv.FormatInt(t.size+int64(len(t.buf)), 10)
 	start := len(t.buf)
-	t.buf = append(t.buf, make([]byte, frameHead+nonceSize)...)
+	t.buf = slices.Grow(t.buf, frameHead+nonceSize)[:start+frameHead+nonceSize]
 	nonce := t.buf[start+frameHead:]
 	rand.Read(nonce)
 	t.buf = t.aead.Seal(t.buf, nonce, in.plain, id[:])
@@ -106,7 +106,8 @@ func (in *Inputs) Seal(tenant string, id ID, input []byte) (commit, ref string, 
 // commitment binds a receipt to salt and input.
 func commitment(plain []byte) string {
 	sum := sha256.Sum256(plain)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	text := append(make([]byte, 0, 7+2*len(sum)), "sha256:"...)
+	return string(hex.AppendEncode(text, sum[:]))
 }
 
 // tenant returns the working set of a tenant, with a new key for a new one.
