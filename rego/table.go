@@ -211,6 +211,11 @@ func show(answer any) string {
 		if len(a.Obligations) > 0 {
 			s += " [" + strings.Join(a.Obligations, ", ") + "]"
 		}
+		for _, r := range a.Evaluation.Rules {
+			if what, ok := strings.CutPrefix(r, observedPrefix); ok {
+				s += " (observed: " + what + ")"
+			}
+		}
 		return s
 	case *taxonomy.AdmissionAnswer:
 		s := a.Action.String() + ": " + a.Reason

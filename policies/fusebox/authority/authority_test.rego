@@ -24,7 +24,13 @@ asked(changes, approvals) := {
 }
 
 decide(changes, approvals) := result if {
-	result := authority.decision with input as asked(changes, approvals)
+	answer := authority.decision with input as asked(changes, approvals)
+	result := object.remove(answer, ["observed"])
+}
+
+observed(changes, approvals) := result if {
+	answer := authority.decision with input as asked(changes, approvals)
+	result := answer.observed
 }
 
 by(person) := {"by": person, "scope": "any"}
@@ -36,7 +42,8 @@ config := data.fusebox.config.authority
 test_what_no_rule_allows_is_denied if {
 	decide({"effect": "conditionally_repeatable", "action_class": "x", "kind": "workflow"}, []).decision != "allow"
 	decide({}, []).decision == "allow"
-	authority.decision == {"decision": "deny", "reasons": ["no_rule_allows"], "obligations": []} with input as {}
+	answer := authority.decision with input as {}
+	object.remove(answer, ["observed"]) == {"decision": "deny", "reasons": ["no_rule_allows"], "obligations": []}
 }
 
 test_every_answer_has_reasons if {
@@ -226,4 +233,53 @@ test_a_team_cannot_allow if {
 	lenient := {"allow": {"team_says_yes"}, "decision": {"decision": "allow", "reasons": ["x"], "obligations": []}}
 	answer := decide({"effect": "non_repeatable"}, []) with data.fusebox.authority.rules.lenient as lenient
 	answer.decision == "deny"
+}
+
+# ---- a team's rule that is only observed --------------------------------------------------------
+
+watching(rules) := object.union(config, {"observe": rules})
+
+scheduled := {"effect": "idempotent_write", "action_class": "data.delete", "origin": "schedule"}
+
+promoted := {"effect": "read_only", "action_class": "permission.change", "origin": "subagent"}
+
+test_an_observed_denial_stops_nobody_and_is_recorded if {
+	every rules in [["platform"], ["platform.subagents_change_no_permissions"]] {
+		answer := decide(promoted, []) with data.fusebox.config.authority as watching(rules)
+		answer == {"decision": "allow", "reasons": {"read_only"}, "obligations": set()}
+		said := observed(promoted, []) with data.fusebox.config.authority as watching(rules)
+		said == {"deny:platform.subagents_change_no_permissions"}
+	}
+	decide(promoted, []).decision == "deny"
+	observed(promoted, []) == set()
+}
+
+test_an_observed_approval_is_not_asked_for if {
+	answer := decide(scheduled, []) with data.fusebox.config.authority as watching(["platform.scheduled_delete"])
+	answer.reasons == {"approval_required"}
+	said := observed(scheduled, []) with data.fusebox.config.authority as watching(["platform.scheduled_delete"])
+	said == {"require_approval:platform.scheduled_delete"}
+}
+
+test_only_the_listed_rule_is_observed if {
+	answer := decide(promoted, []) with data.fusebox.config.authority as watching(["platform.scheduled_delete", "plat", "other"])
+	answer.reasons == {"subagents_change_no_permissions"}
+}
+
+test_a_denial_says_what_was_observed_too if {
+	said := observed(object.union(promoted, {"agent": "else"}), []) with data.fusebox.config.authority as watching(["platform"])
+	said == {"deny:platform.subagents_change_no_permissions"}
+}
+
+test_what_no_rule_allows_says_what_was_observed_too if {
+	nothing := object.union(promoted, {"effect": "conditionally_repeatable", "kind": "model", "action_class": "none"})
+	said := observed(nothing, []) with data.fusebox.config.authority as watching(["spy"])
+		with data.fusebox.authority._allow as set()
+		with data.fusebox.authority.rules.spy as {"deny": {"seen"}}
+	said == {"deny:spy.seen"}
+}
+
+test_a_rule_of_the_bundle_itself_cannot_be_observed if {
+	answer := decide({"action_class": "credential.export"}, []) with data.fusebox.config.authority as watching(["prohibited_action", "authority"])
+	answer.reasons == {"prohibited_action"}
 }
