@@ -43,14 +43,14 @@ type loaded struct {
 // snapshot, modules through the sandbox, settings into the engine's terms.
 // Modules that prev holds unchanged are shared with it. Nothing of a bundle
 // that fails to compile takes effect.
-func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, keepInput bool) (*loaded, error) {
+//
+// o is how the rules are compiled and what they have to pass; version and
+// breakers are filled in.
+func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, o rego.Options) (*loaded, error) {
 	version := Version(b)
 	s := b.Settings
-	files := rego.Files{Data: b.Data, Roots: b.Roots}
-	for _, f := range b.Rego {
-		files.Modules = append(files.Modules, rego.Module{Path: f.Path, Source: f.Bytes})
-	}
-	snapshot, err := rego.Compile(ctx, &files, rego.Options{Version: version, KeepInput: keepInput, Breakers: regoBreakers(s)})
+	o.Version, o.Breakers = version, regoBreakers(s)
+	snapshot, err := compileRules(ctx, b, o)
 	if err != nil {
 		return nil, &policyError{b.Source, err}
 	}
