@@ -37,7 +37,7 @@ func Compile(ctx context.Context, f *Files, o Options) (*Snapshot, error) {
 	if len(l.problems) > 0 {
 		return nil, l.failure()
 	}
-	s := &Snapshot{version: o.Version, compiler: l.compiler, data: l.document}
+	s := &Snapshot{version: o.Version, compiler: l.compiler, data: l.document, files: f, loader: l}
 	l.entries(ctx, s)
 	if len(l.problems) > 0 {
 		return nil, l.failure()

@@ -105,8 +105,10 @@ type Snapshot struct {
 	admit    *entry[admissionIn, taxonomy.AdmissionAnswer]
 	fall     *entry[fallbackIn, taxonomy.FallbackAnswer]
 	tests    *TestReport
-	compiler *ast.Compiler // for what compares whole policies
+	compiler *ast.Compiler // this and the rest: for what compares whole policies
 	data     ast.Object
+	files    *Files
+	loader   *loader
 }
 
 // Version is the stamp of the policy that answers.
