@@ -64,9 +64,20 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, o 
 	if len(s.Breakers) == 0 {
 		l.warn("the policy has no [[breaker]], so nothing will ever open; fusebox policy export DIR writes a complete one to begin from")
 	}
-	l.policy = &engine.Policy{
+	l.policy = l.terms(version)
+	for _, m := range l.modules {
+		l.policy.Classifiers, l.policy.Choosers = m.join(l.policy.Classifiers, l.policy.Choosers)
+	}
+	l.policy.Classifiers = append(l.policy.Classifiers, p.Classifiers...)
+	return l, nil
+}
+
+// terms are the settings in the engine's terms.
+func (l *loaded) terms(version taxonomy.PolicyVersion) *engine.Policy {
+	s := l.bundle.Settings
+	return &engine.Policy{
 		Version:     version,
-		Rules:       snapshot,
+		Rules:       l.snapshot,
 		Table:       builtin.Default().WithLoops(detector(&s.Loop)),
 		Breakers:    l.settings(),
 		Fallbacks:   contracts(s),
@@ -88,11 +99,6 @@ func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, o 
 		WritesFree:  !s.Rollout.EnforceWrites,
 		Close:       func() error { closeModules(l.modules); return nil },
 	}
-	for _, m := range l.modules {
-		l.policy.Classifiers, l.policy.Choosers = m.join(l.policy.Classifiers, l.policy.Choosers)
-	}
-	l.policy.Classifiers = append(l.policy.Classifiers, p.Classifiers...)
-	return l, nil
 }
 
 // A policyError says which source did not load, in the words of the room that
