@@ -39,6 +39,7 @@ type Bundle struct {
 	SettingsTOML []byte            // as written
 	Modules      map[string][]byte // WebAssembly by module name, equal to its pin
 	SignedBy     string            // id of the key whose signature was verified; "" is unsigned
+	OPASigned    bool              // it carries .signatures.json of opa sign, which is not checked here
 	Archive      bool              // from an archive: a revision may not be used twice with different content
 }
 

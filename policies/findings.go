@@ -32,6 +32,7 @@ func (b *Bundle) Findings() []Finding {
 	f.layers()
 	f.idle()
 	f.observed(b)
+	f.signatures(b)
 	if f.s.Rollout.EnforceWrites {
 		for _, x := range f.out {
 			if x.Must {

@@ -50,6 +50,13 @@ func wider(a, b string) bool {
 	return a == b || any && strings.HasPrefix(b, prefix)
 }
 
+// signatures: one that is there and that nobody checks.
+func (f *finder) signatures(b *Bundle) {
+	if b.OPASigned && b.SignedBy == "" {
+		f.add("foreign_signature", false, 0, "%s is of opa sign and is not checked: it covers neither %s nor modules; fusebox policy sign covers everything", opaSignatureFile, SettingsFile)
+	}
+}
+
 // observed: entries of config.authority.observe that name no rule of a team, so
 // that the rule somebody meant is enforced.
 func (f *finder) observed(b *Bundle) {

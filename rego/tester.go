@@ -73,6 +73,9 @@ func (l *loader) run(ctx context.Context, f *Files, coverage bool) *TestReport {
 	if len(l.problems) > 0 {
 		return nil
 	}
+	if l.shadowing(modules); len(l.problems) > 0 {
+		return nil
+	}
 	compiler := l.newCompiler(ctx)
 	covered := cover.New()
 	runner := tester.NewRunner().SetCompiler(compiler).SetStore(l.store).SetModules(modules).SetTimeout(testTimeout)
@@ -102,6 +105,27 @@ func (l *loader) run(ctx context.Context, f *Files, coverage bool) *TestReport {
 		report.coverage(covered, modules)
 	}
 	return report
+}
+
+// shadowing refuses a test file that adds to a rule of the policy: its tests
+// would pass on a rule that no server has, since test files decide nothing.
+func (l *loader) shadowing(modules map[string]*ast.Module) {
+	decides := map[string]bool{}
+	for path, m := range modules {
+		for _, r := range m.Rules {
+			if !strings.HasSuffix(path, "_test.rego") {
+				decides[r.Path().String()] = true
+			}
+		}
+	}
+	for path, m := range modules {
+		for _, r := range m.Rules {
+			if name := r.Path().String(); strings.HasSuffix(path, "_test.rego") && decides[name] {
+				l.problem("tests", path, r.Location.Row, "this adds to %s from a test file, which decides nothing in a server; move it to another file, or give the tests a package of their own",
+					strings.TrimPrefix(name, "data."))
+			}
+		}
+	}
 }
 
 func (t *TestReport) add(r *tester.Result) {

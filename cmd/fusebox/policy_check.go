@@ -142,7 +142,7 @@ func (d *checkDoc) must() (n int) {
 }
 
 func (d *checkDoc) write(w io.Writer) error {
-	fmt.Fprintf(w, "%s loads; %s passed\n", d.Version, plural(d.Tests, "test", "tests"))
+	fmt.Fprintf(w, "%s loads\n%s passed\n", d.Version, plural(d.Tests, "test", "tests"))
 	for _, x := range d.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", printable(x))
 	}
