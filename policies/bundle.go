@@ -13,9 +13,10 @@ import (
 
 // Sizes that a bundle may not exceed.
 const (
-	MaxFileBytes   = 16 << 20 // one file
-	MaxBundleBytes = 64 << 20 // all files
-	MaxFiles       = 4096
+	MaxFileBytes     = 16 << 20 // one file
+	MaxBundleBytes   = 64 << 20 // all files
+	MaxFiles         = 4096
+	MaxSettingsBytes = 1 << 20 // policy.toml
 )
 
 // A File is one file of a bundle.

@@ -114,3 +114,29 @@ func TestLinksInAFolder(t *testing.T) {
 		t.Errorf("a link to a device: %v", err)
 	}
 }
+
+// Settings made to exhaust the parser are refused, and the process lives.
+func TestHostileSettings(t *testing.T) {
+	deep := strings.Repeat("[", 100_000)
+	for name, text := range map[string]string{
+		"millions of brackets": "x = " + strings.Repeat("[", 3_000_000),
+		"brackets":             "x = " + deep,
+		"tables":               "x = " + strings.Repeat("{a=", 100_000),
+		"a long key":           strings.Repeat("a.", 100_000) + "b = 1",
+		"a long header":        "[" + strings.Repeat("a.", 100_000) + "b]",
+		"behind an open quote": "x = \"\ny = " + deep,
+		"behind a long string": "x = \"\"\"\n]]]\"\"\"\ny = " + deep,
+	} {
+		_, err := ParseSettings(SettingsFile, []byte(text))
+		if err == nil || !strings.Contains(err.Error(), "nested deeper") && !strings.Contains(err.Error(), "are accepted") {
+			t.Errorf("%s: %.200v", name, err)
+		}
+	}
+	harmless := "# " + deep[:50] + "\nx = \"" + strings.Repeat("[.", 50) + "\"\ny = '" + deep[:50] + "'\nz = '''" + strings.Repeat("[\n", 50) + "'''\n"
+	if line := tooDeep([]byte(harmless + "f = [" + strings.Repeat("0.5, ", 50) + "]\n")); line != 0 {
+		t.Errorf("text that only looks deep: line %d", line)
+	}
+	if line := tooDeep([]byte(harmless + "f = " + deep[:50])); line != 55 {
+		t.Errorf("line %d", line)
+	}
+}
