@@ -87,7 +87,8 @@ func (d *dimension[T]) readBy(r string) bool {
 // Bounds of one question. A delta costs some microseconds, a decision on both
 // sides some hundred.
 const (
-	maxDelta = 40_000 // combinations of one document
+	maxAll   = 10_000 // combinations of one document, up to which all values are combined
+	maxDelta = 60_000 // likewise, of the values that its own rules tell apart
 	maxWide  = 8_000  // decisions, up to which more fields than the core's are combined
 )
 
@@ -95,12 +96,12 @@ const (
 // where these are too many, those that its own rules can tell apart and one more.
 // ok is false where even these are.
 func (w *walk[T, A]) combineDelta(d *delta[T]) (ok bool) {
-	for _, all := range []bool{true, false} {
+	for _, most := range []int{maxAll, maxDelta} {
 		d.ways, ok = nil, true
 		n := 1
 		for _, k := range d.dims {
-			ways := w.dimensions[k].ways(all, &d.near)
-			if n *= len(ways); n > maxDelta {
+			ways := w.dimensions[k].ways(most == maxAll, &d.near)
+			if n *= len(ways); n > most {
 				ok = false
 				break
 			}
@@ -187,7 +188,7 @@ func (w *walk[T, A]) around(differs [][]int, d *delta[T]) (out [][]int, truncate
 	var rest, others []int
 	var restWays [][]int
 	type single struct{ dim, value int }
-	var singles []single
+	var own, singles []single // values of the delta's own fields that were not combined; of others
 	combinations, left := 1, 0
 	combine := func(k int) {
 		rest, restWays = append(rest, k), append(restWays, w.dimensions[k].ways(true, nil))
@@ -198,7 +199,7 @@ func (w *walk[T, A]) around(differs [][]int, d *delta[T]) (out [][]int, truncate
 		case i >= 0:
 			for v := range w.dimensions[k].values {
 				if !slices.Contains(d.ways[i], v) {
-					singles = append(singles, single{k, v})
+					own = append(own, single{k, v})
 				}
 			}
 		case w.dimensions[k].core:
@@ -211,7 +212,7 @@ func (w *walk[T, A]) around(differs [][]int, d *delta[T]) (out [][]int, truncate
 	slices.SortStableFunc(others, func(a, b int) int { return len(w.dimensions[a].values) - len(w.dimensions[b].values) })
 	for _, k := range others {
 		n := len(w.dimensions[k].values)
-		if left -= n - 1; len(differs)*combinations*n*(1+left+len(singles)) <= maxWide {
+		if left -= n - 1; len(differs)*combinations*n*(1+left+len(own)+len(singles)) <= maxWide {
 			combine(k)
 			continue
 		}
@@ -219,7 +220,7 @@ func (w *walk[T, A]) around(differs [][]int, d *delta[T]) (out [][]int, truncate
 			singles = append(singles, single{k, v})
 		}
 	}
-	wide := len(differs)*combinations*(1+len(singles)) <= maxWide
+	wide := len(differs)*combinations*(1+len(own)+len(singles)) <= maxWide
 	for _, base := range differs {
 		for n := range combinations {
 			at := slices.Clone(base)
@@ -227,6 +228,9 @@ func (w *walk[T, A]) around(differs [][]int, d *delta[T]) (out [][]int, truncate
 				at[k] += v // these fields are neutral, that is 0, in a base
 			}
 			out = append(out, at)
+			for _, s := range own {
+				out = append(out, with(at, s.dim, s.value))
+			}
 			if !wide && n > 0 {
 				continue
 			}
