@@ -3,12 +3,16 @@ package sdk
 import (
 	"crypto/ed25519"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/policies"
+	"github.com/fusebox-dev/fusebox/receipts"
 )
 
 // R-POL-4: a bundle whose own tests fail never takes effect, not at the start
@@ -91,5 +95,41 @@ func TestAProofIsRememberedOnlyWhenItPassed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "fusebox/never_test.rego:3") {
 			t.Fatalf("got %v", err)
 		}
+	}
+}
+
+// R-POL-8: one rule of a team is observed while all others bind: the call goes
+// through, and its receipt says what the rule would have said.
+func TestObservedRuleIsReceiptedAndDoesNotBind(t *testing.T) {
+	dir := copyPolicies(t)
+	write(t, filepath.Join(dir, "fusebox", "authority", "rules", "night.rego"),
+		"package fusebox.authority.rules.night\n\ndeny contains \"no_mail\" if input.operation.action_class == \"mail.send\"\n")
+	data := filepath.Join(dir, "fusebox", "config", "data.json")
+	edit(t, data, `"observe": []`, `"observe": ["night.no_mail"]`)
+	no := false
+	c := open(t, Config{Policies: PolicySource{Path: dir, Watch: &no}}, Parts{})
+	if _, err := c.Admit(t.Context(), mail("r1")); err != nil {
+		t.Fatalf("an observed rule stopped it: %v", err)
+	}
+	if err := c.log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	spoke := false
+	for e, err := range c.log.Reader().All(receipts.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoke = spoke || e.Receipt.Kind == receipts.KindAdmission && slices.Contains(e.Receipt.Rules, "observed:deny:night.no_mail")
+	}
+	if !spoke {
+		t.Error("no receipt says what the observed rule would have said")
+	}
+	edit(t, data, `"observe": ["night.no_mail"]`, `"observe": []`)
+	if err := c.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rejection, ok := errors.AsType[*engine.Rejection](func() error { _, err := c.Admit(t.Context(), mail("r2")); return err }())
+	if !ok || !slices.Contains(rejection.Reasons, "no_mail") {
+		t.Errorf("in force: %+v", rejection)
 	}
 }
