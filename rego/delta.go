@@ -70,6 +70,9 @@ func (w *walk[T, A]) deltas(ctx context.Context, old, new *Snapshot, c *changes)
 		}
 	}
 	for i := range out {
+		if out[i].sides[0].query == nil && out[i].sides[1].query == nil {
+			return nil, false // something changed, and it cannot be asked for
+		}
 		for k, d := range w.dimensions {
 			if slices.ContainsFunc(reads[i], d.readBy) {
 				out[i].dims = append(out[i].dims, k)

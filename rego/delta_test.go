@@ -172,3 +172,30 @@ func covers(c Change, in *taxonomy.AuthorityInput) bool {
 	}
 	return true
 }
+
+// Rules of every shape are seen to change: objects by key, names with variables
+// in them, else branches, defaults.
+func TestDiffSeesEveryShape(t *testing.T) {
+	for name, body := range map[string]string{
+		"object by key":      "_ok if _limits[\"a\"] > 5\n_limits[k] := CHANGED if {\n\tsome k in [\"a\", \"b\"]\n\tinput.operation.tenant == \"acme\"\n}\n",
+		"variable in a name": "_ok if _t.x.max > 5\n_t[k].max := CHANGED if {\n\tsome k in [\"x\", \"y\"]\n\tinput.operation.tenant == \"acme\"\n}\n",
+		"set by key":         "_ok if some n in _s.x; n > 5\n_s[k] contains CHANGED if {\n\tsome k in [\"x\", \"y\"]\n\tinput.operation.tenant == \"acme\"\n}\n",
+		"else":               "_ok if _n > 5\n_n := 1 if input.operation.tenant == \"other\"\nelse := CHANGED if input.operation.tenant == \"acme\"\n",
+		"default":            "_ok if _n > 5\ndefault _n := CHANGED\n_n := 1 if input.operation.tenant == \"other\"\n",
+		"function":           "_ok if _f(input.operation.tenant) > 5\n_f(x) := CHANGED if x == \"acme\"\n",
+		"comprehension":      "_ok if count([x | some x in [1, 2, 3, 4, 5, 6]; input.operation.tenant == \"acme\"; x < CHANGED]) > 5\n",
+		"not":                "_ok if not _no\n_no if input.operation.amount < CHANGED\n",
+	} {
+		s := func(n string) *Snapshot {
+			text := strings.NewReplacer("CHANGED", n, "; n > 5", "\n\tn > 5", "_ok if some n", "_ok if {\n\tsome n").Replace(body)
+			if name == "set by key" {
+				text = strings.Replace(text, "n > 5\n", "n > 5\n}\n", 1)
+			}
+			return authority(t, denyByDefault+"decision := {\"decision\": \"allow\", \"reasons\": [\"r\"], \"obligations\": []} if _ok\n"+text, Options{Deadline: time.Minute})
+		}
+		d := Compare(t.Context(), s("1"), s("9"), nil)
+		if len(d.Changes) == 0 {
+			t.Errorf("%s: %d inputs were asked and nothing was seen", name, d.Asked)
+		}
+	}
+}
