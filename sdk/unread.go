@@ -11,14 +11,8 @@ import (
 // and that nothing in this build acts on. A test holds the list against what
 // terms makes of each key.
 var unread = []string{
-	"module.isolation", "module.on_failure", "plugin",
-	"fallback.latency_budget", "fallback.max_cases", "fallback.reviewers", "fallback.saved", "fallback.then",
-	"fallback.candidate.max_age", "fallback.candidate.expires_in",
-	"tool.action_class", "tool.idempotency", "tool.timeout", "tool.max_parallel", "impact.intents",
-	"budget.reservation", "budget.on_exhausted", "budget.retry.refill", "price.cached_input", "price.per_call",
-	"queue.expires", "queue.per_tenant", "queue.replay", "queue.attempts", "queue.claim", "queue.dead_letter",
-	"retry.retry_after_max",
-	"rollout.canary_percent", "rollout.unit", "rollout.enforce_writes", "rollout.min_hours", "rollout.min_decisions", "rollout.deadline", "rollout.gate",
+	"plugin",
+	"rollout.canary_percent", "rollout.unit", "rollout.min_hours", "rollout.min_decisions", "rollout.deadline", "rollout.gate",
 }
 
 // Unread says which settings of a bundle were written and have no effect in this

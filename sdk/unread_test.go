@@ -20,7 +20,7 @@ func TestUnreadIsTheTruth(t *testing.T) {
 		"fallback.candidate.id", "fallback.candidate.kind", "fallback.candidate.provider", "fallback.candidate.model", "fallback.candidate.tool",
 	}
 	values := map[string]any{"budget.limit.window": "day", "tool.loop": "off", "tool.condition": "live_key", "policy_error.reads": "allow",
-		"retry.workflow.waits": []time.Duration{3 * time.Second}}
+		"queue.replay": "never", "retry.workflow.waits": []time.Duration{3 * time.Second}}
 	terms := func(change func(*policies.Settings)) any {
 		b, err := policies.Embedded()
 		if err != nil {
@@ -96,7 +96,7 @@ func settingsKeys(t *testing.T, values map[string]any) map[string]func(*policies
 			}
 		}
 	}
-	names := map[string]string{"Fallbacks": "fallback", "Tools": "tool", "Impacts": "impact", "Budget": "budget", "Prices": "price", "Plugins": "plugin",
+	names := map[string]string{"Fallbacks": "fallback", "Tools": "tool", "Impacts": "impact", "Bulkheads": "bulkhead", "Budget": "budget", "Prices": "price", "Plugins": "plugin",
 		"Queue": "queue", "Retry": "retry", "Loop": "loop", "Rollout": "rollout", "Answers": "policy_error"}
 	for f := range reflect.TypeFor[policies.Settings]().Fields() {
 		if name, ok := names[f.Name]; ok {
@@ -110,9 +110,9 @@ func settingsKeys(t *testing.T, values map[string]any) map[string]func(*policies
 
 // Only what somebody wrote is reported, with its line.
 func TestUnreadNamesWhatWasWritten(t *testing.T) {
-	b := &policies.Bundle{SettingsTOML: []byte("[queue]\npace = 5\n\n[[tool]]\ntool = \"a\"\n\n[[tool]]\ntool = \"b\"\ntimeout = \"1s\"\n")}
+	b := &policies.Bundle{SettingsTOML: []byte("[queue]\npace = 5\n\n[[plugin]]\nname = \"a\"\n")}
 	got := Unread(b)
-	if len(got) != 1 || got[0].Line != 9 || !strings.HasSuffix(got[0].Text, ": tool.timeout") {
+	if len(got) != 1 || got[0].Line != 4 || !strings.HasSuffix(got[0].Text, ": plugin") {
 		t.Errorf("got %+v", got)
 	}
 }

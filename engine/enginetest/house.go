@@ -70,8 +70,8 @@ func Policy(r engine.Rules) *engine.Policy {
 	return &engine.Policy{
 		Version: "test@sha256:0000", Rules: r, Table: builtin.Default(), Breakers: Breakers(),
 		Tools: []engine.Tool{
-			{Tool: "mail", Keyed: true}, {Tool: "shop", Keyed: true},
-			{Tool: "desk", Effect: taxonomy.ConditionallyRepeatable, Condition: "key", Keyed: true},
+			{Tool: "mail", Key: "header:Idempotency-Key"}, {Tool: "shop", Key: "header:Idempotency-Key"},
+			{Tool: "desk", Effect: taxonomy.ConditionallyRepeatable, Condition: "key", Key: "header:Idempotency-Key"},
 			{Tool: "shelf", Effect: taxonomy.IdempotentWrite},
 		},
 	}
