@@ -260,28 +260,16 @@ func (in *Inputs) Open(r *Receipt) ([]byte, error) {
 }
 
 func (in *Inputs) open(r *Receipt) ([]byte, error) {
-	name, day, path, off, err := in.place(r.InputRef)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := in.secret(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrErased
-	}
-	if err != nil {
-		return nil, err
-	}
+	ir := in.Reader()
+	defer ir.Close()
 	if err := in.Flush(); err != nil {
 		return nil, err
 	}
-	sealed, err := readFrameAt(path, off)
-	if err != nil {
-		return nil, err
-	}
-	aead, err := dayKey(secret, day)
-	if err != nil {
-		return nil, err
-	}
+	return ir.open(r)
+}
+
+// unseal opens a frame and checks that it is what the receipt committed to.
+func unseal(aead cipher.AEAD, sealed []byte, r *Receipt) ([]byte, error) {
 	if len(sealed) < nonceSize {
 		return nil, ErrInput
 	}
@@ -313,24 +301,6 @@ func isHex(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-func readFrameAt(path string, off int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNotFound
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	buf := make([]byte, frameHead+maxFrame)
-	n, err := f.ReadAt(buf, off)
-	if n == 0 {
-		return nil, fmt.Errorf("%w: its file ends before it", ErrNotFound)
-	}
-	b, _, ferr := nextFrame(buf[:n])
-	return b, ferr
 }
 
 // Erase makes everything that was sealed for a tenant unreadable: it removes

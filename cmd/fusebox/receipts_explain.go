@@ -89,7 +89,8 @@ func answersTo(e *receipts.Entry, logs []*receipts.Reader) []engine.Question {
 		if err != nil {
 			return nil
 		}
-		questions, _ := engine.ParseQuestions(sealed)
+		kept, _ := engine.ParseSealed(sealed)
+		questions := kept.Questions
 		return questions
 	}
 	return nil
