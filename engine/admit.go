@@ -494,6 +494,7 @@ func (p *Permit) refuse(rej *Rejection) error {
 	rej.Index = -1
 	r := e.rejectionReceipt(p.policy, &p.op, rej)
 	r.Flags = append(r.Flags, p.flags...)
+	r.Parent = p.admission // of a refusal after all, at dispatch: its questions lie with the admission
 	r.Circuits = p.circuits
 	evaluated(r, p.judged)
 	p.remember(r)

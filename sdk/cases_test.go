@@ -37,6 +37,11 @@ type stage struct {
 }
 
 func newStage(t *testing.T) *enginetest.Scene {
+	scene, _ := openStage(t)
+	return scene
+}
+
+func openStage(t *testing.T) (*enginetest.Scene, *stage) {
 	clock, meter, faults := enginetest.NewClock(), &enginetest.Meter{}, &enginetest.Faults{}
 	s := &stage{t: t, data: t.TempDir(), policy: casePolicy(t), denied: map[string]bool{}}
 	s.parts = Parts{Clock: clock, Still: true, Meter: meter, Faults: faults, Draw: func() float64 { return 0.5 },
@@ -63,7 +68,7 @@ func newStage(t *testing.T) *enginetest.Scene {
 	scene.Deny = func(class string) { s.deny(t, class, true) }
 	scene.Allow = func(class string) { s.deny(t, class, false) }
 	scene.Lose = s.gone.Store
-	return scene
+	return scene, s
 }
 
 func (s *stage) start(t testing.TB) {

@@ -41,6 +41,7 @@ receipts folder; nothing in it changes.
 What cannot be asked again is counted as not replayable, by cause:
 
   no_input           the receipt kept no question (receipts.replay_inputs = false)
+  input_lost         its question could not be sealed; the receipt has that flag
   erased, not_found  the inputs are gone: the tenant was erased, or they were old
   module_changed     another WebAssembly module classified it than the policy has
   module_new         a module of the policy would classify it, and this log never

@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/fusebox-dev/fusebox/engine"
@@ -54,10 +55,7 @@ func (w *worker) one(ctx context.Context, e *receipts.Entry) {
 // tell.
 func (w *worker) sealed(e *receipts.Entry) (s engine.Sealed, cause string) {
 	if e.Receipt.InputRef == "" {
-		if decides(e.Receipt.Kind) {
-			return s, "no_input"
-		}
-		return s, ""
+		return s, unasked(&e.Receipt)
 	}
 	w.job.part.Recorded[e.Receipt.PolicyVersion]++
 	b, err := w.inputs.Open(&e.Receipt)
@@ -68,6 +66,24 @@ func (w *worker) sealed(e *receipts.Entry) (s engine.Sealed, cause string) {
 		return s, "unreadable"
 	}
 	return s, ""
+}
+
+// unasked says why a receipt has no questions: "" where policy was asked none.
+func unasked(r *receipts.Receipt) string {
+	switch {
+	case slices.Contains(r.Flags, "input_lost"):
+		return "input_lost"
+	case !decides(r.Kind):
+		return ""
+	case r.Kind == receipts.KindAdmission && !r.Parent.IsZero():
+		return "" // refused at dispatch: its questions lie with the admission
+	case r.Kind == receipts.KindOutcome && r.ClassifiedBy == "":
+		return "" // a permit that came back unused
+	case r.Kind == receipts.KindOutcome && r.Effect.Is(taxonomy.ReadOnly) && len(r.Feeds) == 0 &&
+		(slices.Contains(r.Flags, "abandoned") || slices.Contains(r.Flags, "permit_expired")):
+		return "" // nobody said how that read ended, so it counts toward nothing
+	}
+	return "no_input"
 }
 
 // decides reports whether receipts of this kind stand for a question to policy.
