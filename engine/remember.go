@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -198,24 +197,44 @@ type Sealed struct {
 	Operation taxonomy.Raw
 }
 
-// ParseSealed reads the sealed document of one receipt.
-func ParseSealed(sealed []byte) (s Sealed, err error) {
-	var docs []struct {
-		Answer     taxonomy.Raw `json:"answer"`
-		Entrypoint string       `json:"entrypoint"`
-		Error      string       `json:"error"`
-		Input      taxonomy.Raw `json:"input"`
-		Operation  taxonomy.Raw `json:"operation"`
+// ParseSealed reads the sealed document of one receipt. What it returns shares
+// its bytes.
+func ParseSealed(sealed []byte) (out Sealed, err error) {
+	s := jsonscan.ScanBytes(sealed, jsonscan.Options{})
+	raw := func() taxonomy.Raw {
+		s.Kind() // up to the value
+		from := s.Offset()
+		s.Skip()
+		return sealed[from:s.Offset()]
 	}
-	if err := json.Unmarshal(sealed, &docs); err != nil {
-		return s, fmt.Errorf("recorded questions: %w", err)
-	}
-	for _, d := range docs {
-		if d.Entrypoint == "" {
-			s.Operation = d.Operation
-			continue
+	for s.EnterArray(); s.NextElement(); {
+		var q Question
+		for s.EnterObject(); ; {
+			key, ok := s.NextKey()
+			if !ok {
+				break
+			}
+			switch key {
+			case "answer":
+				q.Answer = raw()
+			case "entrypoint":
+				q.Entrypoint = s.Text()
+			case "error":
+				q.Error = s.Text()
+			case "input":
+				q.Input = raw()
+			case "operation":
+				out.Operation = raw()
+			default:
+				s.Skip()
+			}
 		}
-		s.Questions = append(s.Questions, Question{Entrypoint: d.Entrypoint, Input: d.Input, Answer: d.Answer, Error: d.Error})
+		if q.Entrypoint != "" {
+			out.Questions = append(out.Questions, q)
+		}
 	}
-	return s, nil
+	if err := s.End(); err != nil {
+		return Sealed{}, fmt.Errorf("recorded questions: %w", err)
+	}
+	return out, nil
 }
