@@ -324,19 +324,26 @@ func (in *Inputs) Erase(tenant string) error {
 	return nil
 }
 
-// removeBefore deletes the files of days that ended before the instant.
-func (in *Inputs) removeBefore(t time.Time) (days int, err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
+// daysBefore lists the folders of days that ended before the instant.
+func (in *Inputs) daysBefore(t time.Time) (old []string, err error) {
 	names, err := filepath.Glob(filepath.Join(in.dir, "*", "????-??-??"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, dir := range names {
 		day, err := time.Parse(time.DateOnly, filepath.Base(dir))
-		if err != nil || !day.AddDate(0, 0, 1).Before(t) {
-			continue
+		if err == nil && day.AddDate(0, 0, 1).Before(t) {
+			old = append(old, dir)
 		}
+	}
+	return old, nil
+}
+
+// remove deletes folders of days.
+func (in *Inputs) remove(old []string) (days int, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, dir := range old {
 		if err := os.RemoveAll(dir); err != nil {
 			return days, fmt.Errorf("remove old inputs: %w", err)
 		}

@@ -249,6 +249,8 @@ func TestInputRetention(t *testing.T) {
 	if _, err := l.Inputs().Open(&r); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v", err)
 	}
+	closeLog(t, l)
+	wantExit(t, verify(t, p, VerifyOptions{Deep: true}), ExitPass) // what retention took is explained
 }
 
 func TestObjects(t *testing.T) {

@@ -22,8 +22,12 @@ type VerifyOptions struct {
 	// Keys are note verifier keys, or files of them, known from outside. With
 	// them the first key of each log must be one of these.
 	Keys []string
-	// Deep reads every field of every receipt and encodes it again.
+	// Deep reads every field of every receipt and encodes it again, and looks at
+	// every sealed input.
 	Deep bool
+	// InputKeys is the folder of the keys to sealed inputs; for a log in slot N
+	// it is the folder with "-N" at its end. With them Deep opens the inputs too.
+	InputKeys string
 	// Progress is told how many receipts were judged so far.
 	Progress func(receipts int64)
 }

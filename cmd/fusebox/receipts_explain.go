@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -84,7 +83,7 @@ func answersTo(e *receipts.Entry, logs []*receipts.Reader) []engine.Question {
 		if l.Origin() != e.Log {
 			continue
 		}
-		keys := inputKeysOf(filepath.Dir(filepath.Clean(l.Dir())), l.Dir(), "")
+		keys := inputKeysOf(l.Dir(), "")
 		sealed, err := receipts.OpenInputs(l.Dir(), keys).Open(&e.Receipt)
 		if err != nil {
 			return nil

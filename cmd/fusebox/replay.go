@@ -234,23 +234,25 @@ func sourcesIn(root, keys string) ([]replay.Source, error) {
 	}
 	out := make([]replay.Source, 0, len(logs))
 	for _, l := range logs {
-		out = append(out, replay.Source{Log: l, Inputs: receipts.OpenInputs(l.Dir(), inputKeysOf(root, l.Dir(), keys))})
+		out = append(out, replay.Source{Log: l, Inputs: receipts.OpenInputs(l.Dir(), inputKeysOf(l.Dir(), keys))})
 	}
 	return out, nil
 }
 
 // inputKeysOf is where the writer of a log put the keys to its inputs: a folder
 // for each slot, beside the folder of logs.
-func inputKeysOf(root, logDir, keys string) string {
+func inputKeysOf(logDir, keys string) string {
 	slot, err := strconv.Atoi(filepath.Base(logDir))
 	if err != nil {
 		slot = 0
 	}
 	if keys == "" {
-		if filepath.Clean(root) == filepath.Clean(logDir) { // one log was named, not the folder of logs
-			root = filepath.Dir(filepath.Clean(root))
-		}
-		keys = filepath.Join(filepath.Dir(filepath.Clean(root)), "keys", "inputs")
+		keys = inputKeysBeside(filepath.Dir(filepath.Clean(logDir)))
 	}
 	return receipts.SlotFile(keys, slot)
+}
+
+// inputKeysBeside is where they are by default, without the slot's number.
+func inputKeysBeside(root string) string {
+	return filepath.Join(filepath.Dir(filepath.Clean(root)), "keys", "inputs")
 }
