@@ -122,14 +122,15 @@ func judgeLog(ctx context.Context, dir string, n int, o *VerifyOptions, trusted 
 	}
 }
 
-// isLive reports whether a writer holds the lock.
+// isLive reports whether a writer holds the lock. Reading the file is enough to
+// ask: who verifies need not be able to write.
 func isLive(dir string) bool {
-	f, err := os.OpenFile(filepath.Join(dir, fileLOCK), os.O_RDWR, 0)
+	f, err := os.Open(filepath.Join(dir, fileLOCK))
 	if err != nil {
 		return false
 	}
 	defer f.Close() // gives the lock back
-	taken, err := lockFile(f)
+	taken, err := shareFile(f)
 	return err == nil && !taken
 }
 

@@ -51,8 +51,10 @@ func (d *replayDoc) judge(allow bool) error {
 	case d.Self && d.NotReplayable["other_policy"] > 0:
 		return withStatus(exitFailed, fmt.Errorf("receipts were decided under %s, and --self asks %s; name the missing ones with --policy, once for each",
 			strings.Join(d.versions(), " and "), d.Policy))
+	case d.Decisions == 0 && missing > 0:
+		return withStatus(exitUnproven, errors.New("no recorded question could be put, for the causes above"))
 	case d.Decisions == 0:
-		return withStatus(exitUnproven, errors.New("no recorded question could be put; receipts.replay_inputs = false keeps none"))
+		return withStatus(exitUnproven, errors.New("no recorded question is there; fusebox receipts list shows what is"))
 	case d.Self && !d.Identical:
 		return withStatus(exitFailed, fmt.Errorf("the same policy does not decide the same: %d of %d decisions differ",
 			d.Decisions-d.Buckets[replay.Unchanged], d.Decisions))
