@@ -24,7 +24,7 @@ func TestPrune(t *testing.T) {
 	l := p.open(t, func(o *Options) { o.Depth = 8192; o.SegmentBytes = 300 << 10; o.Now = func() time.Time { return now } })
 	var kept, gone []ID
 	for i := range 3000 {
-		r := typical(i)
+		r := plainly(typical(i))
 		r.Class = Delivery(i % 2) // audit and sample
 		ref, err := l.Submit(&r)
 		if err != nil {

@@ -27,7 +27,7 @@ func fill(t testing.TB, p place, n int) (ids map[int64]ID) {
 	l := p.open(t, func(o *Options) { o.SegmentBytes = 1 << 20 })
 	ids = map[int64]ID{}
 	for i := range n {
-		r := typical(i)
+		r := plainly(typical(i))
 		r.RequestID = fmt.Sprintf("req-%d", i)
 		ref, err := l.Submit(&r)
 		if err != nil {
@@ -145,7 +145,7 @@ func TestCrashBetweenSealAndRemoval(t *testing.T) {
 	p := newPlace(t)
 	l := p.open(t, func(o *Options) { o.SegmentBytes = 200 << 10; o.SegmentAge = time.Hour })
 	for i := range 1500 {
-		r := typical(i)
+		r := plainly(typical(i))
 		if _, err := l.Submit(&r); err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ type world struct {
 	parts   []*part
 	places  map[*fields]*place
 	tickets map[int32][]breaker.Ticket // of calls that are out
+	spare   [][]breaker.Ticket         // to be used again
 	now     breaker.Instant
 	ticked  breaker.Instant
 
@@ -108,10 +109,15 @@ func (w *world) at(x *call) *place {
 	if l == nil {
 		l = &place{op: x.who.operation(), paths: make([]*breaker.Path, len(w.parts))}
 		w.places[x.who] = l
+		for i, p := range w.parts {
+			if x.who.knows(p.setting.Scope) {
+				l.paths[i] = p.registry.Path(&l.op, w.now)
+			}
+		}
 	}
-	for i, p := range w.parts {
-		if x.who.knows(p.setting.Scope) && (l.paths[i] == nil || !l.paths[i].Current()) {
-			l.paths[i] = p.registry.Path(&l.op, w.now)
+	for i, path := range l.paths {
+		if path != nil && !path.Current() {
+			l.paths[i] = w.parts[i].registry.Path(&l.op, w.now)
 		}
 	}
 	return l
@@ -128,7 +134,9 @@ func (w *world) ask(n int32) {
 		}
 	}
 	if !x.recorded && len(x.refused) == 0 {
-		w.record(x, l, make([]breaker.Ticket, len(w.parts)), x.feeds) // refused by a rule, and heard of
+		none := w.blank()
+		w.record(x, l, none, x.feeds) // refused by a rule, and heard of
+		w.spare = append(w.spare, none)
 		return
 	}
 	op := l.op
@@ -139,6 +147,7 @@ func (w *world) ask(n int32) {
 		w.tickets[n] = tickets
 	case ok:
 		w.guess(x, l, tickets)
+		w.spare = append(w.spare, tickets)
 	default:
 		w.refused++
 		if x.recorded && x.outcome == taxonomy.Succeeded {
@@ -151,7 +160,7 @@ func (w *world) ask(n int32) {
 
 // admit asks the circuits and takes the leases that they need; all or none.
 func (w *world) admit(l *place, op *taxonomy.Operation) ([]breaker.Ticket, bool) {
-	tickets := make([]breaker.Ticket, len(w.parts))
+	tickets := w.blank()
 	ask := breaker.Ask{Operation: op}
 	ok := true
 	for i, path := range l.paths {
@@ -187,7 +196,20 @@ func (w *world) admit(l *place, op *taxonomy.Operation) ([]breaker.Ticket, bool)
 			w.changed(w.parts[i], r.Changes)
 		}
 	}
+	w.spare = append(w.spare, tickets)
 	return nil, false
+}
+
+// blank is a ticket for each breaker, used before where there is one.
+func (w *world) blank() []breaker.Ticket {
+	n := len(w.spare)
+	if n == 0 {
+		return make([]breaker.Ticket, len(w.parts))
+	}
+	t := w.spare[n-1]
+	w.spare = w.spare[:n-1]
+	clear(t)
+	return t
 }
 
 // end records how a call ended that was let go.
@@ -199,6 +221,7 @@ func (w *world) end(n int32) {
 	delete(w.tickets, n)
 	x := &w.calls.list[n]
 	w.record(x, w.at(x), tickets, x.feeds)
+	w.spare = append(w.spare, tickets)
 }
 
 // guess ends a call that history refused: well or badly for whoever refused it.
