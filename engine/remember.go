@@ -42,22 +42,15 @@ func (p *Permit) remember(r *receipts.Receipt) {
 	p.e.remember(r, questions)
 }
 
-// remember seals questions beside their receipt. A seal that fails costs the
-// replay of this receipt and never the receipt.
+// remember hands questions over with their receipt; the log seals them beside it.
 func (e *Engine) remember(r *receipts.Receipt, questions []Question) { e.seal(r, questions, nil) }
 
 // seal keeps beside the questions, where op is given, every part of the
 // operation that a scope may name: with them a replay knows the circuits that
 // the call touched, also those that said nothing, and under other settings.
 func (e *Engine) seal(r *receipts.Receipt, questions []Question, op *taxonomy.Operation) {
-	inputs := e.parts.Log.Inputs()
-	if len(questions) == 0 || inputs == nil {
-		return
-	}
-	var err error
-	if r.InputCommit, r.InputRef, err = inputs.Seal(r.Tenant, r.ID, appendQuestions(make([]byte, 0, room(questions)), questions, op)); err != nil {
-		r.Flags = append(r.Flags, "input_lost")
-		e.meter.ReceiptError(err)
+	if len(questions) > 0 && e.parts.Log.Inputs() != nil {
+		r.Input = appendQuestions(make([]byte, 0, room(questions)), questions, op)
 	}
 }
 
