@@ -53,6 +53,7 @@ type Permit struct {
 	uncounted bool                // its outcome feeds nothing
 	resumed   bool                // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant     // only Tick touches it once the permit is dispatched
+	orphaned  bool                // nobody waits for its answer any more, and the remote works on it still
 	usage     atomic.Pointer[Usage]
 }
 

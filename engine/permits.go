@@ -79,6 +79,9 @@ func (ps *permits) remove(p *Permit) {
 		return
 	}
 	delete(ps.byID, p.id)
+	if p.place >= 0 && p.orphaned && len(p.heads) > 0 {
+		return // it stays in its bulkheads until its end; expired takes it out
+	}
 	if p.place >= 0 {
 		heap.Remove(&ps.byEnd, p.place)
 	}
@@ -110,7 +113,14 @@ func (ps *permits) expired(now breaker.Instant) []*Permit {
 	defer ps.mu.Unlock()
 	var out []*Permit
 	for len(ps.byEnd) > 0 && ps.byEnd[0].end <= now {
-		out = append(out, heap.Pop(&ps.byEnd).(*Permit))
+		p := heap.Pop(&ps.byEnd).(*Permit)
+		if _, ok := ps.byID[p.id]; ok {
+			out = append(out, p)
+			continue
+		}
+		for _, h := range p.heads { // settled long ago, and orphaned
+			ps.drop(h.key)
+		}
 	}
 	return out
 }
@@ -145,6 +155,15 @@ func (p *Policy) bulkheads(op *taxonomy.Operation) []head {
 		out = append(out, head{name: b.Name, key: string(key), most: b.Most})
 	}
 	return out
+}
+
+// orphan reports a request whose caller stopped waiting: it gave no answer in
+// time. The remote works on it all the same, so it keeps its place in the
+// bulkheads until its deadline and grace; or callers that time out and send again
+// would have more in flight than the bulkhead allows.
+func orphan(obs *taxonomy.Observation) bool {
+	t := &obs.Transport
+	return t.Dispatched != taxonomy.DispatchedNo && obs.Response == nil && (t.ErrorKind == "read_timeout" || t.ErrorKind == "deadline")
 }
 
 // expiries is a heap of permits, the next to end first.

@@ -92,6 +92,7 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 		j.verdict = p.undeclaredVerdict(&obs)
 	}
 
+	p.orphaned = orphan(&obs)
 	feeds, ev := p.route(ctx, j.verdict, &obs)
 	rec, err := p.record(ctx, j.verdict, feeds, &obs)
 	errs = errors.Join(errs, err, e.hit("settle-after-record"))
