@@ -160,21 +160,30 @@ func (e *Engine) stored(key string, d state.Doc, rule *breaker.Rule) (breaker.Ci
 	if err != nil {
 		return breaker.Circuit{}, fmt.Errorf("circuit %s: %w", breaker.Scope(key), err)
 	}
-	return anchored(c, local), nil
+	return anchored(c, local, rule), nil
 }
 
 // anchored keeps the instants that this process knows by its own monotonic
 // clock: what came by way of the store's wall clock is only believed where
 // nothing better is known, or a wall clock that jumps would end a cooldown, or
 // never let it end.
-func anchored(c, local breaker.Circuit) breaker.Circuit {
+func anchored(c, local breaker.Circuit, rule *breaker.Rule) breaker.Circuit {
 	if local.Override != nil && c.Decided == local.Decided {
 		c.Override = local.Override // the same decision
 	}
 	if c.Version != local.Version || c.State != local.State {
 		return c
 	}
-	c.Since, c.Until = local.Since, local.Until
+	c.Since = local.Since
+	switch {
+	case c.Step == local.Step:
+		c.Until = local.Until
+	case c.Step < local.Step:
+		// The store has not heard yet that a step of the ramp was taken here, and
+		// when. With our own step's end it would never take it, and hand us back the
+		// step before.
+		c.Until = local.Until.Add(-rule.Ramp.Every)
+	}
 	for i := range c.Leases {
 		for _, l := range local.Leases {
 			if l.Token == c.Leases[i].Token && l.Token != 0 {
