@@ -111,7 +111,7 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 	if err := parts.complete(); err != nil {
 		return nil, err
 	}
-	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store)}
+	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store, parts.StoreWait)}
 	e.combine = newCombiner(e)
 	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now, Wait: parts.StoreWait})
 	var err error
@@ -238,13 +238,17 @@ func (e *Engine) Tick(ctx context.Context) {
 	e.noteChanges(e.registry.Tick(now), nil)
 	e.combine.flush(ctx)
 	if now.Sub(e.condemnedAt) >= 5*time.Second {
-		_ = e.blocks.Return(ctx, 30*time.Second) // tried again; until then the units count as used
 		e.condemnedAt = now
-		_ = e.condemn(ctx, "expired") // metered, and tried again
+		wait, cancel := context.WithTimeout(ctx, e.parts.StoreWait) // a frozen store must not hold up expiry
+		_ = e.blocks.Return(wait, 30*time.Second)                   // tried again; until then the units count as used
+		_ = e.condemn(wait, "expired")                              // metered, and tried again
+		cancel()
 	}
 	if now.Sub(e.sweptAt) >= time.Minute {
 		e.sweptAt = now
-		e.sweep(ctx)
+		wait, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
+		e.sweep(wait)
+		cancel()
 	}
 }
 
@@ -262,6 +266,9 @@ func (e *Engine) Close(ctx context.Context) error {
 		errs = errors.Join(errs, p.lapse(context.WithoutCancel(ctx), "shutdown"))
 	}
 	e.combine.flush(context.WithoutCancel(ctx))
-	errs = errors.Join(errs, e.runs.endAll(context.WithoutCancel(ctx)), e.blocks.Close(context.WithoutCancel(ctx)))
+	errs = errors.Join(errs, e.runs.endAll(context.WithoutCancel(ctx)))
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.parts.StoreWait)
+	defer cancel()
+	errs = errors.Join(errs, e.blocks.Close(wait))
 	return errors.Join(errs, e.policy.Load().release())
 }
