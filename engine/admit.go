@@ -167,6 +167,21 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 		return &Rejection{Layer: p.layer(), Breaker: full, Scope: full, Reason: "bulkhead_full",
 			Class: taxonomy.RateLimit, Next: "wait"}, false
 	}
+	if len(p.heads) > 0 && denial == nil {
+		// The place may be free because a call failed, and that failure may have
+		// opened a circuit since we asked. Asked again now that the place is ours, so
+		// that no more than a bulkhead's calls are out when a circuit trips.
+		if ticket, denial = p.path.Admit(p.ask(), e.clock.Mono()); denial != nil {
+			if rej := p.blocked(ctx, denial); rej != nil {
+				return rej, false
+			}
+			ticket.Sequence = e.registry.Sequence()
+		}
+		if !p.path.Current() {
+			return nil, true
+		}
+		p.ticket = ticket
+	}
 	p.admission = e.note(p.admissionReceipt(answer))
 	return nil, false
 }
