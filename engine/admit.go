@@ -162,27 +162,38 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 			p.end = e.clock.Mono() + breaker.Instant(max(left, 0))
 		}
 	}
+	if rej, stale := p.putOut(ctx, denial == nil); rej != nil || stale {
+		return rej, stale
+	}
+	p.admission = e.note(p.admissionReceipt(answer))
+	return nil, false
+}
+
+// putOut gives the permit its places in the bulkheads. Such a place may be free
+// because a call failed, and that failure may have opened a circuit since it was
+// asked: so it is asked again now that the place is ours, and no more than a
+// bulkhead's calls are out when a circuit trips.
+func (p *Permit) putOut(ctx context.Context, closed bool) (rej *Rejection, stale bool) {
+	e := p.e
 	p.heads = p.policy.bulkheads(&p.op)
 	if full := e.permits.add(p); full != "" {
 		return &Rejection{Layer: p.layer(), Breaker: full, Scope: full, Reason: "bulkhead_full",
 			Class: taxonomy.RateLimit, Next: "wait"}, false
 	}
-	if len(p.heads) > 0 && denial == nil {
-		// The place may be free because a call failed, and that failure may have
-		// opened a circuit since we asked. Asked again now that the place is ours, so
-		// that no more than a bulkhead's calls are out when a circuit trips.
-		if ticket, denial = p.path.Admit(p.ask(), e.clock.Mono()); denial != nil {
-			if rej := p.blocked(ctx, denial); rej != nil {
-				return rej, false
-			}
-			ticket.Sequence = e.registry.Sequence()
-		}
-		if !p.path.Current() {
-			return nil, true
-		}
-		p.ticket = ticket
+	if len(p.heads) == 0 || !closed {
+		return nil, false
 	}
-	p.admission = e.note(p.admissionReceipt(answer))
+	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
+	if !p.path.Current() {
+		return nil, true
+	}
+	if denial != nil {
+		if rej := p.blocked(ctx, denial); rej != nil {
+			return rej, false
+		}
+		ticket.Sequence = e.registry.Sequence()
+	}
+	p.ticket = ticket
 	return nil, false
 }
 
