@@ -14,7 +14,8 @@ import (
 
 // The life of a permit. It is left in one direction only.
 const (
-	issued uint32 = iota
+	admitting uint32 = iota
+	issued
 	dispatching
 	dispatched
 	settling
@@ -166,6 +167,7 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 		return rej, stale
 	}
 	p.admission = e.note(p.admissionReceipt(answer))
+	e.permits.arm(p)
 	return nil, false
 }
 

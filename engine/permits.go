@@ -44,8 +44,16 @@ func (ps *permits) add(p *Permit) (full string) {
 		ps.heads[h.key]++
 	}
 	ps.byID[p.id] = p
-	heap.Push(&ps.byEnd, p)
 	return ""
+}
+
+// arm lets a permit expire from now on: it is complete, and whoever ends it reads
+// nothing that its admission still writes.
+func (ps *permits) arm(p *Permit) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.phase.Store(issued)
+	heap.Push(&ps.byEnd, p)
 }
 
 // get finds a permit that is out, or one that expired unused.
