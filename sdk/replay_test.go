@@ -56,6 +56,12 @@ func TestReplayOfTheCases(t *testing.T) {
 			}
 		}
 		scene.Deny, scene.Allow = reload(scene.Deny), reload(scene.Allow)
+		tune := scene.Tune
+		scene.Tune = func(t testing.TB, w []string) error {
+			err := tune(t, w)
+			policies.note(t, s.client)
+			return err
+		}
 		t.Cleanup(func() { // before the stage closes
 			log := s.client.Log()
 			if err := log.Flush(context.Background()); err != nil {

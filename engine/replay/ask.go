@@ -77,6 +77,8 @@ func unasked(r *receipts.Receipt) string {
 		return ""
 	case r.Kind == receipts.KindAdmission && !r.Parent.IsZero():
 		return "" // refused at dispatch: its questions lie with the admission
+	case r.Kind == receipts.KindFallback && !r.Parent.IsZero():
+		return "" // another candidate of one choice
 	case r.Kind == receipts.KindOutcome && r.ClassifiedBy == "":
 		return "" // a permit that came back unused
 	case r.Kind == receipts.KindOutcome && r.Effect.Is(taxonomy.ReadOnly) && len(r.Feeds) == 0 &&
