@@ -5,8 +5,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 OPA     := v1.22.3
 LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 20s
+DAY     ?= 1000000
 
-.PHONY: help build run demo test race check policies cases bench fuzz campaigns cover lint clean
+.PHONY: help build run demo test race check policies cases day bench fuzz campaigns cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +28,7 @@ bin/opa: # the stock opa tool, which the policies are tested with; a few minutes
 
 test: bin/opa ## run all tests; needs Go and git only
 	$(GO) test ./...
+	cd receipts/interop && $(GO) test ./...
 
 race: bin/opa ## run all tests under the race detector, the long single-goroutine ones left out; needs a C compiler
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m ./...
@@ -46,6 +48,9 @@ policies: bin/opa ## check and test policies/ with the stock opa tool
 
 cases: ## the feared states, with the real bundle, SQLite and table
 	$(GO) test ./sdk -run 'TestCases' -v
+
+day: ## generate a day of a million receipts and replay it; a few minutes and 1 GB
+	FUSEBOX_DAY=$(DAY) $(GO) test ./cmd/fusebox -run TestReplayOfADay -v -count=1 -timeout 60m
 
 bench: ## figures side by side: RATIO name value bound ok|short
 	@sh .ci/bench

@@ -21,6 +21,7 @@ type Path struct {
 	calm  atomic.Uint64
 	deny  atomic.Pointer[Denial]
 	stale atomic.Bool
+	names atomic.Pointer[[]atomic.Pointer[string]] // readable scopes of nodes, those that were asked for
 	// Shared reports that some scope had no room for a circuit of its own and
 	// shares a wider one; receipts say so.
 	Shared bool

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -21,7 +22,24 @@ func (p *Path) ScopeOf(f taxonomy.Feed) string {
 	if at.n == 0 {
 		return "" // the operation has no part of that breaker's scope
 	}
-	return Scope(p.nodes[at.at[level]].key)
+	return p.scope(int(at.at[level]))
+}
+
+// scope is the readable scope of a circuit on the path, made once.
+func (p *Path) scope(place int) string {
+	names := p.names.Load()
+	if names == nil {
+		fresh := make([]atomic.Pointer[string], len(p.nodes))
+		p.names.CompareAndSwap(nil, &fresh)
+		names = p.names.Load()
+	}
+	name := &(*names)[place]
+	if s := name.Load(); s != nil {
+		return *s
+	}
+	s := Scope(p.nodes[place].key)
+	name.Store(&s)
+	return s
 }
 
 // Key is the key of an operation's circuit at this level of the breaker's

@@ -14,7 +14,8 @@ import (
 
 // The life of a permit. It is left in one direction only.
 const (
-	issued uint32 = iota
+	admitting uint32 = iota
+	issued
 	dispatching
 	dispatched
 	settling
@@ -54,6 +55,7 @@ type Permit struct {
 	uncounted bool                // its outcome feeds nothing
 	resumed   bool                // found by its intent; it holds no place among those that are out
 	renewAt   breaker.Instant     // only Tick touches it once the permit is dispatched
+	orphaned  bool                // nobody waits for its answer any more, and the remote works on it still
 	usage     atomic.Pointer[Usage]
 	looped    bool                // Do counts how its whole call ends
 	counted   bool                // for its arm
@@ -196,13 +198,40 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 			p.end = e.clock.Mono() + breaker.Instant(max(left, 0))
 		}
 	}
+	if rej, stale := p.putOut(ctx, denial == nil); rej != nil || stale {
+		return rej, stale
+	}
+	p.admission = e.note(p.admissionReceipt(answer))
+	e.permits.arm(p)
+	p.admitted(nil)
+	return nil, false
+}
+
+// putOut gives the permit its places in the bulkheads. Such a place may be free
+// because a call failed, and that failure may have opened a circuit since it was
+// asked: so it is asked again now that the place is ours, and no more than a
+// bulkhead's calls are out when a circuit trips.
+func (p *Permit) putOut(ctx context.Context, closed bool) (rej *Rejection, stale bool) {
+	e := p.e
 	p.heads = p.policy.bulkheads(&p.op)
 	if full := e.permits.add(p); full != "" {
 		return &Rejection{Layer: p.layer(), Breaker: full, Scope: full, Reason: "bulkhead_full",
 			Class: taxonomy.RateLimit, Next: "wait"}, false
 	}
-	p.admission = e.note(p.admissionReceipt(answer))
-	p.admitted(nil)
+	if len(p.heads) == 0 || !closed {
+		return nil, false
+	}
+	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
+	if !p.path.Current() {
+		return nil, true
+	}
+	if denial != nil {
+		if rej := p.blocked(ctx, denial); rej != nil {
+			return rej, false
+		}
+		ticket.Sequence = p.arm.registry.Sequence()
+	}
+	p.ticket = ticket
 	return nil, false
 }
 
@@ -313,6 +342,11 @@ func (p *Permit) unresolved(ctx context.Context) *Rejection {
 	if p.op.Effect.Repeatable() {
 		return nil
 	}
+	return p.sentBefore(ctx)
+}
+
+// sentBefore looks for an earlier intent of the same write.
+func (p *Permit) sentBefore(ctx context.Context) *Rejection {
 	same := []state.IntentQuery{{RequestID: p.op.RequestID, Tenant: p.op.Tenant}}
 	if p.op.IdempotencyKey != minted(&p.op) {
 		same = append(same, state.IntentQuery{Key: p.op.IdempotencyKey, Tenant: p.op.Tenant})
@@ -536,6 +570,7 @@ func (p *Permit) refuse(rej *Rejection) error {
 	r := e.rejectionReceipt(p.policy, &p.op, rej)
 	p.arm.label(r)
 	r.Flags = append(r.Flags, p.flags...)
+	r.Parent = p.admission // of a refusal after all, at dispatch: its questions lie with the admission
 	r.Circuits = p.circuits
 	evaluated(r, p.judged)
 	p.remember(r)

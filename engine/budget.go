@@ -18,7 +18,10 @@ import (
 // lines are the reservations that an operation needs under this policy: one
 // for every budget whose scope the operation has.
 func (p *Policy) lines(op *taxonomy.Operation, now time.Time) []state.Line {
-	var out []state.Line
+	if len(p.Budgets) == 0 {
+		return nil
+	}
+	out := make([]state.Line, 0, len(p.Budgets))
 	for i := range p.Budgets {
 		b := &p.Budgets[i]
 		account, ok := b.account(op, now)
@@ -100,32 +103,29 @@ func (p *Price) covers(model string) bool {
 // ok is false for a budget without a window, such as a run's, when the
 // operation lacks the narrowest part: it has no run that could have one.
 func (b *Budget) account(op *taxonomy.Operation, now time.Time) (key string, ok bool) {
-	key, narrowest := render(b.Name, b.Scope, op)
-	if b.Month {
-		return key + "@" + now.UTC().Format("2006-01"), true
+	text, narrowest := appendScope(make([]byte, 0, 128), b.Name, b.Scope, op)
+	switch {
+	case b.Month:
+		text = now.UTC().AppendFormat(append(text, '@'), "2006-01")
+	case b.Window > 0:
+		text = now.UTC().Truncate(b.Window).AppendFormat(append(text, '@'), time.RFC3339)
 	}
-	if b.Window > 0 {
-		return key + "@" + now.UTC().Truncate(b.Window).Format(time.RFC3339), true
-	}
-	return key, narrowest != ""
+	return string(text), b.Month || b.Window > 0 || narrowest != ""
 }
 
-// render writes a name and the parts of a scope, length-prefixed, and returns
-// the narrowest part.
-func render(name string, scope []string, op *taxonomy.Operation) (key, narrowest string) {
-	var s strings.Builder
-	s.WriteString(name)
+// appendScope writes a name and the parts of a scope, length-prefixed, and
+// returns the narrowest part.
+func appendScope(dst []byte, name string, scope []string, op *taxonomy.Operation) (key []byte, narrowest string) {
+	dst = append(dst, name...)
 	for _, field := range scope {
 		narrowest = ""
 		if part, ok := taxonomy.PartNamed(field); ok {
 			narrowest = part(op)
 		}
-		s.WriteByte('/')
-		s.WriteString(strconv.Itoa(len(narrowest)))
-		s.WriteByte(':')
-		s.WriteString(narrowest)
+		dst = strconv.AppendInt(append(dst, '/'), int64(len(narrowest)), 10)
+		dst = append(append(dst, ':'), narrowest...)
 	}
-	return s.String(), narrowest
+	return dst, narrowest
 }
 
 // affordable looks at the budgets without taking anything: a call that cannot
@@ -217,8 +217,6 @@ func (c *usages) of(ctx context.Context, e *Engine, account string) (state.Usage
 // store for most calls, and never over the limit.
 func (p *Permit) takeBlock(ctx context.Context, lines []state.Line) *Rejection {
 	e := p.e
-	ctx, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
-	defer cancel()
 	spend, err := e.blocks.Take(ctx, lines)
 	if err == nil {
 		p.spend = spend

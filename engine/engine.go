@@ -112,8 +112,8 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 	if err := parts.complete(); err != nil {
 		return nil, err
 	}
-	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store)}
-	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now})
+	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store, parts.StoreWait)}
+	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now, Wait: parts.StoreWait})
 	var err error
 	if e.home, err = newPartition(e, docPrefix); err != nil {
 		return nil, err
@@ -239,13 +239,17 @@ func (e *Engine) Tick(ctx context.Context) {
 		s.tick(ctx)
 	}
 	if now.Sub(e.condemnedAt) >= 5*time.Second {
-		_ = e.blocks.Return(ctx, 30*time.Second) // tried again; until then the units count as used
 		e.condemnedAt = now
-		_ = e.condemn(ctx, "expired") // metered, and tried again
+		wait, cancel := context.WithTimeout(ctx, e.parts.StoreWait) // a frozen store must not hold up expiry
+		_ = e.blocks.Return(wait, 30*time.Second)                   // tried again; until then the units count as used
+		_ = e.condemn(wait, "expired")                              // metered, and tried again
+		cancel()
 	}
 	if now.Sub(e.sweptAt) >= time.Minute {
 		e.sweptAt = now
-		e.sweep(ctx)
+		wait, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
+		e.sweep(wait)
+		cancel()
 	}
 }
 
@@ -265,6 +269,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	for _, s := range e.partitions() {
 		s.combine.flush(context.WithoutCancel(ctx))
 	}
-	errs = errors.Join(errs, e.stopTrial(ctx), e.runs.endAll(context.WithoutCancel(ctx)), e.blocks.Close(context.WithoutCancel(ctx)))
+	errs = errors.Join(errs, e.stopTrial(ctx), e.runs.endAll(context.WithoutCancel(ctx)))
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.parts.StoreWait)
+	defer cancel()
+	errs = errors.Join(errs, e.blocks.Close(wait))
 	return errors.Join(errs, e.home.policy.Load().release())
 }

@@ -184,6 +184,7 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		answer.Order = policy.declaredOrder(in)
 	}
 	order, modules := e.chosen(ctx, policy, in, answer.Order)
+	var first receipts.ID // of this choice: the question lies with it
 	for _, choice := range order {
 		j := slices.IndexFunc(in.Candidates, func(c taxonomy.Candidate) bool { return c.ID == choice.ID })
 		if j < 0 {
@@ -191,7 +192,7 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		}
 		t := contract.taken(in.Candidates[j], choice.Reason)
 		ok, err := e.take(ctx, contract, t, res, m)
-		e.fallbackReceipt(arm, policy, res, t, ok, asked, modules)
+		first = e.fallbackReceipt(arm, policy, res, t, ok, asked, modules, first)
 		arm.tally.Load().fellBack(t, ok)
 		asked, modules = nil, nil
 		if ok {
@@ -338,7 +339,9 @@ func (e *Engine) take(ctx context.Context, f *Fallback, t *Taken, res *Result, m
 	}
 }
 
-func (e *Engine) fallbackReceipt(a *arm, p *Policy, res *Result, t *Taken, used bool, asked []Question, modules []inquiry) {
+// fallbackReceipt is the evidence of one candidate that was tried. The first of a
+// choice holds the question; the others name it as their parent.
+func (e *Engine) fallbackReceipt(a *arm, p *Policy, res *Result, t *Taken, used bool, asked []Question, modules []inquiry, first receipts.ID) receipts.ID {
 	r := e.receiptFor(receipts.KindFallback, receipts.Audit, p, &res.Operation)
 	a.label(r)
 	r.Decision = receipts.Some(taxonomy.DecideFallback)
@@ -356,5 +359,10 @@ func (e *Engine) fallbackReceipt(a *arm, p *Policy, res *Result, t *Taken, used 
 		q.note(r)
 	}
 	e.remember(r, asked)
+	r.Parent = first
 	t.Receipt = e.note(r).String()
+	if first.IsZero() {
+		first = r.ID
+	}
+	return first
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -75,13 +76,12 @@ func (s *partition) tick(ctx context.Context) {
 // carry hands what happened locally to the store.
 func (s *partition) carry(ctx context.Context, rec breaker.Recorded) error {
 	now := s.e.clock.Mono()
-	var events []event
-	moved := map[string]bool{}
-	for i := range rec.Changes {
-		moved[rec.Changes[i].Key] = true
-	}
-	for _, t := range rec.Touched() {
-		events = append(events, event{key: t.Key, Event: t.Event, at: now, urgent: moved[t.Key] || t.Event.Token != 0})
+	touched := rec.Touched()
+	events := make([]event, 0, len(touched)+len(rec.Changes))
+	for i := range touched {
+		t := &touched[i]
+		moved := slices.ContainsFunc(rec.Changes, func(c breaker.Change) bool { return c.Key == t.Key })
+		events = append(events, event{key: t.Key, Event: t.Event, at: now, urgent: moved || t.Event.Token != 0})
 	}
 	for i := range rec.Changes {
 		if ev, ok := rec.Changes[i].Assert(); ok {
@@ -127,21 +127,30 @@ func (s *partition) stored(key string, d state.Doc, rule *breaker.Rule) (breaker
 	if err != nil {
 		return breaker.Circuit{}, fmt.Errorf("circuit %s: %w", breaker.Scope(key), err)
 	}
-	return anchored(c, local), nil
+	return anchored(c, local, rule), nil
 }
 
 // anchored keeps the instants that this process knows by its own monotonic
 // clock: what came by way of the store's wall clock is only believed where
 // nothing better is known, or a wall clock that jumps would end a cooldown, or
 // never let it end.
-func anchored(c, local breaker.Circuit) breaker.Circuit {
+func anchored(c, local breaker.Circuit, rule *breaker.Rule) breaker.Circuit {
 	if local.Override != nil && c.Decided == local.Decided {
 		c.Override = local.Override // the same decision
 	}
 	if c.Version != local.Version || c.State != local.State {
 		return c
 	}
-	c.Since, c.Until = local.Since, local.Until
+	c.Since = local.Since
+	switch {
+	case c.Step == local.Step:
+		c.Until = local.Until
+	case c.Step < local.Step:
+		// The store has not heard yet that a step of the ramp was taken here, and
+		// when. With our own step's end it would never take it, and hand us back the
+		// step before.
+		c.Until = local.Until.Add(-rule.Ramp.Every)
+	}
 	for i := range c.Leases {
 		for _, l := range local.Leases {
 			if l.Token == c.Leases[i].Token && l.Token != 0 {

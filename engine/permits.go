@@ -44,8 +44,16 @@ func (ps *permits) add(p *Permit) (full string) {
 		ps.heads[h.key]++
 	}
 	ps.byID[p.id] = p
-	heap.Push(&ps.byEnd, p)
 	return ""
+}
+
+// arm lets a permit expire from now on: it is complete, and whoever ends it reads
+// nothing that its admission still writes.
+func (ps *permits) arm(p *Permit) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.phase.Store(issued)
+	heap.Push(&ps.byEnd, p)
 }
 
 // get finds a permit that is out, or one that expired unused.
@@ -79,6 +87,9 @@ func (ps *permits) remove(p *Permit) {
 		return
 	}
 	delete(ps.byID, p.id)
+	if p.place >= 0 && p.orphaned && len(p.heads) > 0 {
+		return // it stays in its bulkheads until its end; expired takes it out
+	}
 	if p.place >= 0 {
 		heap.Remove(&ps.byEnd, p.place)
 	}
@@ -110,7 +121,14 @@ func (ps *permits) expired(now breaker.Instant) []*Permit {
 	defer ps.mu.Unlock()
 	var out []*Permit
 	for len(ps.byEnd) > 0 && ps.byEnd[0].end <= now {
-		out = append(out, heap.Pop(&ps.byEnd).(*Permit))
+		p := heap.Pop(&ps.byEnd).(*Permit)
+		if _, ok := ps.byID[p.id]; ok {
+			out = append(out, p)
+			continue
+		}
+		for _, h := range p.heads { // settled long ago, and orphaned
+			ps.drop(h.key)
+		}
 	}
 	return out
 }
@@ -141,10 +159,19 @@ func (p *Policy) bulkheads(op *taxonomy.Operation) []head {
 		if b.Tool != "" && b.Tool != op.Tool || b.Action != "" && b.Action != op.Action {
 			continue
 		}
-		key, _ := render(b.Name, b.Scope, op)
-		out = append(out, head{name: b.Name, key: key, most: b.Most})
+		key, _ := appendScope(make([]byte, 0, 64), b.Name, b.Scope, op)
+		out = append(out, head{name: b.Name, key: string(key), most: b.Most})
 	}
 	return out
+}
+
+// orphan reports a request whose caller stopped waiting: it gave no answer in
+// time. The remote works on it all the same, so it keeps its place in the
+// bulkheads until its deadline and grace; or callers that time out and send again
+// would have more in flight than the bulkhead allows.
+func orphan(obs *taxonomy.Observation) bool {
+	t := &obs.Transport
+	return t.Dispatched != taxonomy.DispatchedNo && obs.Response == nil && (t.ErrorKind == "read_timeout" || t.ErrorKind == "deadline")
 }
 
 // expiries is a heap of permits, the next to end first.

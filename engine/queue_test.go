@@ -167,7 +167,7 @@ func TestQueueAttemptsAndDeadLetters(t *testing.T) {
 // the queue and admission like any other call.
 func TestDeadLetterIsTakenBack(t *testing.T) {
 	h := with(t, func(p *engine.Policy) {
-		p.Tools = []engine.Tool{{Tool: "hotel", Action: "book", Keyed: true, Compensate: "hotel/cancel"}, {Tool: "mail", Keyed: true}}
+		p.Tools = []engine.Tool{{Tool: "hotel", Action: "book", Key: "header:Idempotency-Key", Compensate: "hotel/cancel"}, {Tool: "mail", Key: "header:Idempotency-Key"}}
 	})
 	put := func(op taxonomy.Operation, s state.ItemState) state.Item {
 		t.Helper()

@@ -219,9 +219,11 @@ func (e *Engine) condemned(ctx context.Context, in state.Intent, by string) erro
 		}
 	}
 	j.verdict.Reason = by
-	feeds, _ := p.route(ctx, j.verdict, &obs)
+	feeds, ev := p.route(ctx, j.verdict, &obs)
 	rec, rerr := p.record(ctx, j.verdict, feeds, &obs)
 	r := p.outcomeReceipt(j, &obs, rec.feeds)
+	evaluated(r, ev)
+	p.remember(r)
 	if in.Policy != policy.Version {
 		r.Flags = append(r.Flags, "other_policy")
 	}

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -28,32 +28,43 @@ func (e *Engine) ask(qs []Question, ev taxonomy.Evaluation, answer any) []Questi
 	if !e.parts.ReplayInput || len(ev.Input) == 0 && ev.Error == "" {
 		return qs
 	}
-	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(nil, answer), Error: ev.Error})
+	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(make([]byte, 0, 256), answer), Error: ev.Error})
 }
 
 // remember seals what this permit asked since its last receipt.
 func (p *Permit) remember(r *receipts.Receipt) {
 	questions := p.questions
 	p.questions = nil
+	if r.Kind == receipts.KindAdmission {
+		p.e.seal(r, questions, &p.op)
+		return
+	}
 	p.e.remember(r, questions)
 }
 
-// remember seals questions beside their receipt. A seal that fails costs the
-// replay of this receipt and never the receipt.
-func (e *Engine) remember(r *receipts.Receipt, questions []Question) {
-	inputs := e.parts.Log.Inputs()
-	if len(questions) == 0 || inputs == nil {
-		return
-	}
-	var err error
-	if r.InputCommit, r.InputRef, err = inputs.Seal(r.Tenant, r.ID, appendQuestions(nil, questions)); err != nil {
-		r.Flags = append(r.Flags, "input_lost")
-		e.meter.ReceiptError(err)
+// remember hands questions over with their receipt; the log seals them beside it.
+func (e *Engine) remember(r *receipts.Receipt, questions []Question) { e.seal(r, questions, nil) }
+
+// seal keeps beside the questions, where op is given, every part of the
+// operation that a scope may name: with them a replay knows the circuits that
+// the call touched, also those that said nothing, and under other settings.
+func (e *Engine) seal(r *receipts.Receipt, questions []Question, op *taxonomy.Operation) {
+	if len(questions) > 0 && e.parts.Log.Inputs() != nil {
+		r.Input = appendQuestions(make([]byte, 0, room(questions)), questions, op)
 	}
 }
 
-// appendQuestions writes the sealed document: a list, in the order of asking.
-func appendQuestions(dst []byte, qs []Question) []byte {
+// room is about what the sealed document takes.
+func room(qs []Question) (n int) {
+	for i := range qs {
+		n += len(qs[i].Input) + len(qs[i].Answer) + 80
+	}
+	return n + 2
+}
+
+// appendQuestions writes the sealed document: a list, in the order of asking,
+// and last the parts of the operation.
+func appendQuestions(dst []byte, qs []Question, op *taxonomy.Operation) []byte {
 	dst = append(dst, '[')
 	for i, q := range qs {
 		if i > 0 {
@@ -73,7 +84,33 @@ func appendQuestions(dst []byte, qs []Question) []byte {
 		}
 		dst = append(dst, '}')
 	}
+	if op != nil {
+		dst = append(dst, `,{"operation":{`...) // there is a question before it
+		dst = append(appendParts(dst, op), `}}`...)
+	}
 	return append(dst, ']')
+}
+
+// partNames are the fields that a scope may name, in order.
+var partNames = func() []string { n := taxonomy.PartNames(); slices.Sort(n); return n }()
+
+// appendParts writes the parts that an operation has, as members of an object.
+func appendParts(dst []byte, op *taxonomy.Operation) []byte {
+	first := true
+	for _, name := range partNames {
+		read, _ := taxonomy.PartNamed(name)
+		v := read(op)
+		if v == "" {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = append(append(append(dst, '"'), name...), `":`...)
+		dst = jsonscan.AppendString(dst, v)
+	}
+	return dst
 }
 
 // AppendAnswer writes a policy answer as canonical JSON: what it decides, and
@@ -145,20 +182,52 @@ func appendTexts(dst []byte, texts []string) []byte {
 	return append(dst, ']')
 }
 
-// ParseQuestions reads the sealed document of one receipt.
-func ParseQuestions(sealed []byte) ([]Question, error) {
-	var docs []struct {
-		Answer     taxonomy.Raw `json:"answer"`
-		Entrypoint string       `json:"entrypoint"`
-		Error      string       `json:"error"`
-		Input      taxonomy.Raw `json:"input"`
+// A Sealed is what lies beside one receipt for replay.
+type Sealed struct {
+	Questions []Question
+	// Operation is an object with the parts of the operation that a scope may
+	// name, absent ones left out; nil where it was not kept.
+	Operation taxonomy.Raw
+}
+
+// ParseSealed reads the sealed document of one receipt. What it returns shares
+// its bytes.
+func ParseSealed(sealed []byte) (out Sealed, err error) {
+	s := jsonscan.ScanBytes(sealed, jsonscan.Options{})
+	raw := func() taxonomy.Raw {
+		s.Kind() // up to the value
+		from := s.Offset()
+		s.Skip()
+		return sealed[from:s.Offset()]
 	}
-	if err := json.Unmarshal(sealed, &docs); err != nil {
-		return nil, fmt.Errorf("recorded questions: %w", err)
+	for s.EnterArray(); s.NextElement(); {
+		var q Question
+		for s.EnterObject(); ; {
+			key, ok := s.NextKey()
+			if !ok {
+				break
+			}
+			switch key {
+			case "answer":
+				q.Answer = raw()
+			case "entrypoint":
+				q.Entrypoint = s.Text()
+			case "error":
+				q.Error = s.Text()
+			case "input":
+				q.Input = raw()
+			case "operation":
+				out.Operation = raw()
+			default:
+				s.Skip()
+			}
+		}
+		if q.Entrypoint != "" {
+			out.Questions = append(out.Questions, q)
+		}
 	}
-	out := make([]Question, len(docs))
-	for i, d := range docs {
-		out[i] = Question{Entrypoint: d.Entrypoint, Input: d.Input, Answer: d.Answer, Error: d.Error}
+	if err := s.End(); err != nil {
+		return Sealed{}, fmt.Errorf("recorded questions: %w", err)
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -21,6 +22,7 @@ const (
 // which share their parent's run.
 type runs struct {
 	store state.Runs
+	wait  time.Duration // for the store, each time: a frozen one must not freeze the calls of a run
 
 	mu   sync.Mutex
 	byID map[string]*run
@@ -44,7 +46,9 @@ type openCall struct {
 // openMost bounds the open calls of a run; the oldest is taken for finished.
 const openMost = 8
 
-func newRuns(s state.Runs) *runs { return &runs{store: s, byID: map[string]*run{}} }
+func newRuns(s state.Runs, wait time.Duration) *runs {
+	return &runs{store: s, wait: wait, byID: map[string]*run{}}
+}
 
 func (r *runs) get(id string) *run {
 	r.mu.Lock()
@@ -71,7 +75,7 @@ func (r *runs) look(ctx context.Context, id string) (calls []taxonomy.Call, stop
 	x := r.get(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	err = x.load(ctx, r.store, id)
+	err = x.load(ctx, r, id)
 	calls = append(calls, x.calls...)
 	for _, o := range x.open {
 		calls = append(calls, o.call)
@@ -79,15 +83,17 @@ func (r *runs) look(ctx context.Context, id string) (calls []taxonomy.Call, stop
 	return calls, x.stopped, err
 }
 
-func (x *run) load(ctx context.Context, s state.Runs, id string) error {
+func (x *run) load(ctx context.Context, r *runs, id string) error {
 	if x.loaded {
 		return nil
 	}
-	calls, err := s.Run(ctx, id)
+	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
+	calls, err := r.store.Run(ctx, id)
 	if err != nil {
 		return err
 	}
-	stopped, err := s.Stopped(ctx, id)
+	stopped, err := r.store.Stopped(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -111,7 +117,7 @@ func (r *runs) add(ctx context.Context, id, request string, c taxonomy.Call, fin
 	}
 	x := r.get(id)
 	x.mu.Lock()
-	err := x.load(ctx, r.store, id)
+	err := x.load(ctx, r, id)
 	x.open = slices.DeleteFunc(x.open, func(o openCall) bool { return o.request == request })
 	x.open = append(x.open, openCall{request, c})
 	var done []taxonomy.Call
@@ -169,6 +175,11 @@ func (x *run) finish(i int) taxonomy.Call {
 
 // keep writes finished calls to the store.
 func (r *runs) keep(ctx context.Context, id string, done []taxonomy.Call) error {
+	if len(done) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
 	var errs error
 	for _, c := range done {
 		errs = errors.Join(errs, r.store.Append(ctx, id, c))
@@ -184,5 +195,7 @@ func (r *runs) stop(ctx context.Context, id, reason string) error {
 		x.stopped = reason
 	}
 	x.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
 	return r.store.Stop(ctx, id, reason)
 }

@@ -103,7 +103,7 @@ func TestConditionDecidesTheEffect(t *testing.T) {
 // judged too, and its mark of high impact stays: a declaration loosens nothing.
 func TestDeclaredClassReplacesTheCallers(t *testing.T) {
 	h := with(t, func(p *engine.Policy) {
-		p.Tools = []engine.Tool{{Tool: "mail", Keyed: true, ActionClass: "mail.send", Effect: taxonomy.IdempotentWrite}}
+		p.Tools = []engine.Tool{{Tool: "mail", Key: "header:Idempotency-Key", ActionClass: "mail.send", Effect: taxonomy.IdempotentWrite}}
 		p.HighImpact = []string{"payment"}
 	})
 	op := enginetest.Write("r1")

@@ -92,6 +92,7 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 		j.verdict = p.undeclaredVerdict(&obs)
 	}
 
+	p.orphaned = orphan(&obs)
 	feeds, ev := p.route(ctx, j.verdict, &obs)
 	rec, err := p.record(ctx, j.verdict, feeds, &obs)
 	errs = errors.Join(errs, err, e.hit("settle-after-record"))
@@ -133,6 +134,10 @@ func (p *Permit) evidence(ctx context.Context, r *receipts.Receipt) (index int64
 // journal settles the intent, the reservation and the run's history.
 func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) error {
 	e := p.e
+	if p.intent.IsZero() && !p.granted && p.op.RunID == "" {
+		p.spend.Settle(p.used(obs)) // nothing of it is in the store
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.parts.StoreWait)
 	defer cancel()
 	var errs error

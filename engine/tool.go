@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -14,7 +15,7 @@ type Tool struct {
 	Action      string // "" matches every action
 	ActionClass string // of its calls, whatever their callers say; "" leaves it to them
 	Effect      taxonomy.Effect
-	Keyed       bool          // its idempotency key reaches the remote
+	Key         string        // how its idempotency key travels: "header:NAME", "argument:NAME"; "" is not at all
 	Condition   string        // what makes a conditionally_repeatable call repeatable: "key", "precondition", "lookup"
 	Reconcile   string        // name of the reconciler, or who else tells ("callback", "human"); "" when nobody does
 	Lookup      Lookup        // how often an UNKNOWN outcome is looked up
@@ -105,7 +106,7 @@ func (p *Policy) declare(op *taxonomy.Operation) {
 func (t *Tool) holds(op *taxonomy.Operation) bool {
 	switch t.Condition {
 	case "key":
-		return op.IdempotencyKey != "" || t.Keyed
+		return op.IdempotencyKey != "" || t.Key != ""
 	case "precondition":
 		s, _ := op.Attributes["precondition"].(string)
 		return s != ""
@@ -113,6 +114,24 @@ func (t *Tool) holds(op *taxonomy.Operation) bool {
 		return t.Reconcile != ""
 	}
 	return false
+}
+
+// Key says how a write's idempotency key travels: in which header, or as which
+// argument of the call. Where policy says nothing of it, in the header that most
+// remotes know.
+func (p *Permit) Key() (header, argument, key string) {
+	if !p.op.Effect.Writes() {
+		return "", "", ""
+	}
+	t, _ := p.policy.tool(&p.op)
+	if name, ok := strings.CutPrefix(t.Key, "argument:"); ok {
+		return "", name, p.op.IdempotencyKey
+	}
+	header = "Idempotency-Key"
+	if name, ok := strings.CutPrefix(t.Key, "header:"); ok {
+		header = name
+	}
+	return header, "", p.op.IdempotencyKey
 }
 
 // careful joins the effect that a caller declared with the one that policy
@@ -131,7 +150,7 @@ func (p *Permit) unprovable() bool {
 		return false
 	}
 	t, _ := p.policy.tool(&p.op)
-	return !t.Keyed && t.Reconcile == ""
+	return t.Key == "" && t.Reconcile == ""
 }
 
 // approveEach asks for a person's leave for a write that nobody could find out

@@ -15,8 +15,8 @@ import (
 // compensation through admission; what is UNKNOWN is left for reconciliation.
 func TestWorkflowIsCompensatedInReverse(t *testing.T) {
 	h := enginetest.New(t, func(p *engine.Parts) {
-		p.Policy.Tools = []engine.Tool{{Tool: "hotel", Action: "book", Keyed: true, Compensate: "hotel.cancel"},
-			{Tool: "car", Action: "book", Keyed: true, Compensate: "car.cancel"}, {Tool: "mail", Action: "send", Keyed: true}, {Tool: "train", Action: "book", Keyed: true}}
+		p.Policy.Tools = []engine.Tool{{Tool: "hotel", Action: "book", Key: "header:Idempotency-Key", Compensate: "hotel.cancel"},
+			{Tool: "car", Action: "book", Key: "header:Idempotency-Key", Compensate: "car.cancel"}, {Tool: "mail", Action: "send", Key: "header:Idempotency-Key"}, {Tool: "train", Action: "book", Key: "header:Idempotency-Key"}}
 	})
 	w := h.Workflow()
 	book := func(tool, action string, a enginetest.Answer) {

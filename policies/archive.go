@@ -92,6 +92,9 @@ func readArchive(raw []byte, keys []ed25519.PublicKey) (map[string][]byte, error
 			continue
 		}
 		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+		if slices.Contains(strings.Split(h.Name, "/"), "..") || strings.ContainsAny(h.Name, "\\\x00") {
+			return nil, fmt.Errorf("%q is no name of a file in a bundle", h.Name)
+		}
 		if h.Typeflag != tar.TypeReg {
 			return nil, fmt.Errorf("%s is neither a file nor a folder", h.Name)
 		}
@@ -101,6 +104,9 @@ func readArchive(raw []byte, keys []ed25519.PublicKey) (map[string][]byte, error
 		b, err := io.ReadAll(t)
 		if err != nil {
 			return nil, fmt.Errorf("the archive is damaged at %s: %w", h.Name, err)
+		}
+		if misread(name) {
+			return nil, fmt.Errorf("%s: stock opa takes it for data in some of its modes and leaves it out in others; only files named data.json are data", name)
 		}
 		if !belongs(name) {
 			continue

@@ -13,9 +13,10 @@ import (
 
 // Sizes that a bundle may not exceed.
 const (
-	MaxFileBytes   = 16 << 20 // one file
-	MaxBundleBytes = 64 << 20 // all files
-	MaxFiles       = 4096
+	MaxFileBytes     = 16 << 20 // one file
+	MaxBundleBytes   = 64 << 20 // all files
+	MaxFiles         = 4096
+	MaxSettingsBytes = 1 << 20 // policy.toml
 )
 
 // A File is one file of a bundle.
@@ -39,6 +40,7 @@ type Bundle struct {
 	SettingsTOML []byte            // as written
 	Modules      map[string][]byte // WebAssembly by module name, equal to its pin
 	SignedBy     string            // id of the key whose signature was verified; "" is unsigned
+	OPASigned    bool              // it carries .signatures.json of opa sign, which is not checked here
 	Archive      bool              // from an archive: a revision may not be used twice with different content
 }
 

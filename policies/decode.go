@@ -32,6 +32,14 @@ type decoder struct {
 func parseTOML(file string, text []byte) (map[string]any, *decoder) {
 	d := &decoder{file: file}
 	raw := map[string]any{}
+	if len(text) > MaxSettingsBytes {
+		d.found.add(file, 0, "%d bytes, at most %d are accepted", len(text), MaxSettingsBytes)
+		return nil, d
+	}
+	if line := tooDeep(text); line > 0 {
+		d.found.add(file, line, "nested deeper than %d", maxDepth)
+		return nil, d
+	}
 	if err := toml.Unmarshal(text, &raw); err != nil {
 		line := 0
 		if pe, ok := errors.AsType[toml.ParseError](err); ok {

@@ -30,6 +30,9 @@ func (b *Bundle) Findings() []Finding {
 	f.breakers()
 	f.contracts()
 	f.layers()
+	f.idle()
+	f.observed(b)
+	f.signatures(b)
 	if f.s.Rollout.EnforceWrites {
 		for _, x := range f.out {
 			if x.Must {

@@ -105,8 +105,10 @@ func TestSettingChanges(t *testing.T) {
 // What a write path needs before it may be enforced is named, with its line
 // (R-POL-8).
 func TestFindings(t *testing.T) {
-	if f := open(t).Findings(); len(f) != 1 || f[0].Code != "no_compensation" || f[0].Must {
-		t.Errorf("the shipped bundle: %v", f)
+	for _, f := range open(t).Findings() {
+		if f.Must || f.Code != "no_compensation" && f.Code != "no_prices" {
+			t.Errorf("the shipped bundle: %v", f)
+		}
 	}
 	text := `
 [[breaker]]
@@ -138,22 +140,67 @@ impact = "high"
 
 [rollout]
 enforce_writes = true
+
+[[tool]]
+tool = "look"
+effect = "read_only"
+compensate = "disk/wipe"
+
+[[price]]
+provider = "a"
+model = "m*"
+
+[[price]]
+provider = "a"
+model = "m1"
+
+[[breaker]]
+name = "t"
+layer = "tool"
+scope = ["tool"]
+mode = "enforce"
+fallback = "used"
+probe = { evidence = "safe_call", only = ["nowhere/get"] }
+
+[[fallback]]
+name = "used"
+candidate = [{ id = "a", kind = "refuse", message = "x" }]
 `
-	b := &Bundle{}
+	b := &Bundle{
+		Data: []byte(`{"fusebox":{"config":{"authority":{"observe":["night","night.too_late","night.mistyped","day"]}}}}`),
+		Rego: []File{{Path: "n.rego", Bytes: []byte("package fusebox.authority.rules.night\ndeny contains \"too_late\" if true\n")}},
+	}
 	var err error
 	if b.Settings, err = ParseSettings(SettingsFile, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]Finding{}
 	for _, f := range b.Findings() {
-		got[f.Code] = f
+		if _, known := got[f.Code]; !known {
+			got[f.Code] = f
+		}
 	}
 	for code, line := range map[string]int{"no_key_no_reconciliation": 12, "no_action_class": 12, "unknown_compensation": 12, "unsafe_reconciliation": 18,
 		"no_compensation": 18, "no_owner": 2, "no_fallback": 2, "small_sample": 2, "unused_fallback": 8, "unbearable_loss": 8,
+		"stage_observes": 45, "nothing_to_compensate": 32, "shadowed_price": 41, "unknown_probe": 45,
 		"layer_without_breaker": 0, "no_ambiguity_breaker": 0, "no_loop_breaker": 0, "no_budget": 0, "writes_not_ready": 0} {
 		if f, ok := got[code]; !ok || f.Line != line {
 			t.Errorf("%s at line %d: got %+v", code, line, f)
 		}
+	}
+	var observed []string
+	for _, f := range b.Findings() {
+		if strings.HasSuffix(f.Code, "observed") {
+			observed = append(observed, f.Code+" "+f.Text)
+		}
+	}
+	if len(observed) != 4 || !strings.HasPrefix(observed[0], "observed authority rule night is") || !strings.HasPrefix(observed[1], "observed authority rule night.too_late") ||
+		!strings.Contains(observed[2], `unknown_observed data.fusebox.config.authority.observe names "night.mistyped"`) || !strings.Contains(observed[3], `"day"`) {
+		t.Errorf("observed rules: %q", observed)
+	}
+	unfed := b.Unfed([]string{"p", "ghost"}, nil)
+	if len(unfed) != 2 || unfed[0].Code != "unfed_breaker" || unfed[0].Line != 45 || unfed[1].Code != "unknown_breaker" || !unfed[1].Must {
+		t.Errorf("unfed: %+v", unfed)
 	}
 	if s := got["no_owner"].String(); !strings.HasPrefix(s, "policy.toml:2: breaker p") {
 		t.Error(s)

@@ -46,7 +46,8 @@ const ruleTemplate = `# METADATA
 # title: {name}, a rule of team {team}
 # description: |
 #   Say here what the rule is for and who asked for it. A team's rules can deny
-#   and ask for approval; they can never allow.
+#   and ask for approval; they can never allow. To watch it before it stops
+#   anybody, list "{team}_{name}" under authority.observe in fusebox/config/data.json.
 # schemas:
 #   - input: schema.operation
 package fusebox.authority.rules.{team}_{name}

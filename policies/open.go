@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -88,17 +89,12 @@ func readFolder(root fs.FS) (map[string][]byte, error) {
 				return fs.SkipDir // .git, .regal
 			}
 			return nil
+		case misread(p):
+			return fmt.Errorf("%s: stock opa takes it for data in some of its modes and leaves it out in others; only files named data.json are data", p)
 		case !belongs(p):
 			return nil
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if info.Size() > MaxFileBytes {
-			return fmt.Errorf("%s: %d bytes, at most %d are accepted", p, info.Size(), MaxFileBytes)
-		}
-		b, err := fs.ReadFile(root, p)
+		b, err := readRegular(root, p)
 		if err != nil {
 			return err
 		}
@@ -111,10 +107,45 @@ func readFolder(root fs.FS) (map[string][]byte, error) {
 	return files, err
 }
 
+// readRegular reads a file, or what a link to one leads to: mounted
+// configurations are links. A pipe would never end, and neither would a device.
+func readRegular(root fs.FS, p string) ([]byte, error) {
+	info, err := fs.Stat(root, p)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: is not a regular file", p)
+	case info.Size() > MaxFileBytes:
+		return nil, fmt.Errorf("%s: %d bytes, at most %d are accepted", p, info.Size(), MaxFileBytes)
+	}
+	f, err := root.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err == nil && len(b) > MaxFileBytes {
+		err = fmt.Errorf("%s: more than %d bytes, no more are accepted", p, MaxFileBytes)
+	}
+	return b, err
+}
+
+// misread names the files that stock opa would take for data and this package
+// does not, so that tests would pass on data that no server sees.
+func misread(p string) bool {
+	base := path.Base(p)
+	if base == "data.yaml" || base == "data.yml" {
+		return true
+	}
+	ext := path.Ext(base)
+	return strings.HasPrefix(p, "fusebox/") && base != "data.json" && (ext == ".json" || ext == ".yaml" || ext == ".yml")
+}
+
 // belongs tells the files of a bundle from what else lies in its folder.
 func belongs(p string) bool {
 	base := path.Base(p)
-	return p == manifestFile || p == SettingsFile || p == signatureFile || base == "data.json" ||
+	return p == manifestFile || p == SettingsFile || p == signatureFile || p == opaSignatureFile || base == "data.json" ||
 		strings.HasSuffix(p, ".rego") || strings.HasSuffix(p, ".wasm")
 }
 
@@ -175,6 +206,7 @@ func assemble(files map[string][]byte, o Options, archive bool) (*Bundle, error)
 	if err := found.err(o.Name); err != nil {
 		return nil, err
 	}
+	_, b.OPASigned = files[opaSignatureFile]
 	if err := b.verify(files[signatureFile], o); err != nil {
 		return nil, fmt.Errorf("open policy %s: %w", o.Name, err)
 	}

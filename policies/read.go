@@ -18,7 +18,7 @@ func starting() file {
 			Retry: RetryBudget{Ratio: 0.1, Capacity: 50, Floor: 3, Refill: 10 * time.Second}},
 		Queue: Queue{Expires: 15 * time.Minute, MaxItems: 10_000, PerTenant: 1_000, Replay: "revalidate", Pace: 5, Attempts: 5,
 			Claim: 2 * time.Minute, Deadline: 14 * 24 * time.Hour},
-		Retry: Retry{Deadline: 90 * time.Second, RetryAfterMax: 10 * time.Minute,
+		Retry: Retry{Deadline: 90 * time.Second, RetryAfterMax: taxonomy.MaxRetryAfter,
 			Model:      Profile{Attempts: 4, Base: time.Second, Cap: 16 * time.Second, Jitter: 0.3, Timeout: 60 * time.Second},
 			Tool:       Profile{Attempts: 3, Waits: []time.Duration{time.Second, 2 * time.Second}, Jitter: 0.3, Timeout: 30 * time.Second},
 			Workflow:   Profile{Attempts: 1, Timeout: 90 * time.Second},

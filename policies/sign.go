@@ -19,6 +19,12 @@ type BuildOptions struct {
 
 const signatureFile = ".fusebox-signature"
 
+// opaSignatureFile is what `opa sign` and `opa build --signing-key` write. It
+// lists Rego, data and manifest, and neither policy.toml nor modules, which decide
+// as much. So it never stands for a signature that is required here, and where
+// none is required it is passed over.
+const opaSignatureFile = ".signatures.json"
+
 // Errors of signatures.
 var (
 	ErrUnsigned     = errors.New("the policy is not signed, and a signature is required")
@@ -78,6 +84,9 @@ func (b *Bundle) Sign(key ed25519.PrivateKey) ([]byte, error) {
 func (b *Bundle) verify(raw []byte, o Options) error {
 	if len(o.Keys) == 0 {
 		return nil
+	}
+	if raw == nil && b.OPASigned {
+		return fmt.Errorf("%w; its %s is of opa sign, which covers neither %s nor modules: sign the whole with fusebox policy sign", ErrUnsigned, opaSignatureFile, SettingsFile)
 	}
 	if raw == nil {
 		return ErrUnsigned

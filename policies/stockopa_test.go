@@ -3,9 +3,12 @@ package policies
 import (
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -153,5 +156,48 @@ func put(t *testing.T, dir string, f File) {
 	}
 	if err := os.WriteFile(p, f.Bytes, 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// R-POL-4: what `opa sign` signs is not the whole policy, so its signature never
+// stands for one that is required, and is passed over where none is.
+func TestSignatureOfOpaIsNotEnough(t *testing.T) {
+	opa := stockOPA(t)
+	dir := t.TempDir()
+	archive := filepath.Join(dir, "bundle.tar.gz")
+	build := exec.Command(opa, "build", "-b", ".", "--signing-key", "secret", "--signing-alg", "HS256", "-o", archive)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	folder := open(t)
+	if err := os.MkdirAll(filepath.Join(dir, "modules"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{SettingsFile: folder.SettingsTOML, "modules/acme-mail.wasm": folder.Modules["acme-mail"]} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := OpenPath(archive, Options{})
+	if err != nil || !b.OPASigned || b.SignedBy != "" || b.Digest() != folder.Digest() {
+		t.Fatalf("without keys: %v", err)
+	}
+	if !slices.ContainsFunc(b.Findings(), func(f Finding) bool { return f.Code == "foreign_signature" }) {
+		t.Error("nobody is told that the signature is not checked")
+	}
+	public, private, _ := ed25519.GenerateKey(nil)
+	keys := Options{Keys: []ed25519.PublicKey{public}}
+	if _, err := OpenPath(archive, keys); !errors.Is(err, ErrUnsigned) || !strings.Contains(err.Error(), "fusebox policy sign") {
+		t.Errorf("required: %v", err)
+	}
+	sig, err := b.Sign(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, signatureFile), sig, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := OpenPath(archive, keys); err != nil || b.SignedBy != KeyID(public) {
+		t.Errorf("signed by us as well: %v", err)
 	}
 }

@@ -13,8 +13,9 @@ import (
 type fact struct {
 	leaf  tlog.Hash
 	err   error
-	rare  *look  // of receipts that say more: boot, gap, key, erasure, a stored object
-	who   uint64 // hash of an intent's id, of what an outcome answers, of a transition's circuit
+	input *sealedRef // with deep only
+	rare  *look      // of receipts that say more: boot, gap, key, erasure, a stored object
+	who   uint64     // hash of an intent's id, of what an outcome answers, of a transition's circuit
 	seq   int64
 	mono  int64
 	time  int64 // time_us
@@ -41,7 +42,7 @@ type factReader struct {
 func (fr *factReader) read(f *fact, receipt []byte) {
 	var g look
 	if f.err = glance(&g, receipt); f.err == nil && fr.deep {
-		f.newer, f.err = deep(receipt)
+		f.input, f.newer, f.err = deep(receipt)
 	}
 	f.seq, f.mono, f.time, f.kind, f.ms = g.seq, g.monoUS, g.timeUS, g.kind, g.idMS
 	f.foreign = string(g.log) != fr.origin
@@ -98,15 +99,19 @@ func needsIntent(g *look) bool {
 var withoutIntent = [][]byte{[]byte(`"undeclared_dispatch"`), []byte(`"owner_gone"`), []byte(`"expired"`)}
 
 // deep reads every field and encodes the receipt again.
-func deep(receipt []byte) (newer bool, err error) {
+func deep(receipt []byte) (input *sealedRef, newer bool, err error) {
 	r, err := Decode(receipt)
-	if err != nil || len(r.Unknown) > 0 {
-		return err == nil, err
+	if err != nil {
+		return nil, false, err
+	}
+	input = sealedOf(&r)
+	if len(r.Unknown) > 0 {
+		return input, true, nil
 	}
 	if !bytes.Equal(r.AppendJSON(nil), receipt) {
-		return false, errors.New("encoding it again gives other bytes")
+		return input, false, errors.New("encoding it again gives other bytes")
 	}
-	return false, nil
+	return input, false, nil
 }
 
 // perfectRoot is the root over exactly blockSize leaves.

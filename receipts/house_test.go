@@ -137,7 +137,7 @@ func TestReadWhileWriting(t *testing.T) {
 				return
 			default:
 			}
-			r := typical(i)
+			r := plainly(typical(i))
 			r.ID, r.Class = ID{}, Audit
 			if _, err := l.Submit(&r); err != nil {
 				done <- err

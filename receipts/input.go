@@ -95,7 +95,7 @@ func (in *Inputs) Seal(tenant string, id ID, input []byte) (commit, ref string, 
 	rand.Read(in.plain[:saltSize])
 	ref = t.place + strconv.FormatInt(t.size+int64(len(t.buf)), 10)
 	start := len(t.buf)
-	t.buf = append(t.buf, make([]byte, frameHead+nonceSize)...)
+	t.buf = slices.Grow(t.buf, frameHead+nonceSize)[:start+frameHead+nonceSize]
 	nonce := t.buf[start+frameHead:]
 	rand.Read(nonce)
 	t.buf = t.aead.Seal(t.buf, nonce, in.plain, id[:])
@@ -106,7 +106,8 @@ func (in *Inputs) Seal(tenant string, id ID, input []byte) (commit, ref string, 
 // commitment binds a receipt to salt and input.
 func commitment(plain []byte) string {
 	sum := sha256.Sum256(plain)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	text := append(make([]byte, 0, 7+2*len(sum)), "sha256:"...)
+	return string(hex.AppendEncode(text, sum[:]))
 }
 
 // tenant returns the working set of a tenant, with a new key for a new one.
@@ -259,28 +260,16 @@ func (in *Inputs) Open(r *Receipt) ([]byte, error) {
 }
 
 func (in *Inputs) open(r *Receipt) ([]byte, error) {
-	name, day, path, off, err := in.place(r.InputRef)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := in.secret(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrErased
-	}
-	if err != nil {
-		return nil, err
-	}
+	ir := in.Reader()
+	defer ir.Close()
 	if err := in.Flush(); err != nil {
 		return nil, err
 	}
-	sealed, err := readFrameAt(path, off)
-	if err != nil {
-		return nil, err
-	}
-	aead, err := dayKey(secret, day)
-	if err != nil {
-		return nil, err
-	}
+	return ir.open(r)
+}
+
+// unseal opens a frame and checks that it is what the receipt committed to.
+func unseal(aead cipher.AEAD, sealed []byte, r *Receipt) ([]byte, error) {
 	if len(sealed) < nonceSize {
 		return nil, ErrInput
 	}
@@ -314,24 +303,6 @@ func isHex(s string) bool {
 	return s != ""
 }
 
-func readFrameAt(path string, off int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNotFound
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	buf := make([]byte, frameHead+maxFrame)
-	n, err := f.ReadAt(buf, off)
-	if n == 0 {
-		return nil, fmt.Errorf("%w: its file ends before it", ErrNotFound)
-	}
-	b, _, ferr := nextFrame(buf[:n])
-	return b, ferr
-}
-
 // Erase makes everything that was sealed for a tenant unreadable: it removes
 // the files and destroys the key.
 func (in *Inputs) Erase(tenant string) error {
@@ -353,19 +324,26 @@ func (in *Inputs) Erase(tenant string) error {
 	return nil
 }
 
-// removeBefore deletes the files of days that ended before the instant.
-func (in *Inputs) removeBefore(t time.Time) (days int, err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
+// daysBefore lists the folders of days that ended before the instant.
+func (in *Inputs) daysBefore(t time.Time) (old []string, err error) {
 	names, err := filepath.Glob(filepath.Join(in.dir, "*", "????-??-??"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, dir := range names {
 		day, err := time.Parse(time.DateOnly, filepath.Base(dir))
-		if err != nil || !day.AddDate(0, 0, 1).Before(t) {
-			continue
+		if err == nil && day.AddDate(0, 0, 1).Before(t) {
+			old = append(old, dir)
 		}
+	}
+	return old, nil
+}
+
+// remove deletes folders of days.
+func (in *Inputs) remove(old []string) (days int, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, dir := range old {
 		if err := os.RemoveAll(dir); err != nil {
 			return days, fmt.Errorf("remove old inputs: %w", err)
 		}

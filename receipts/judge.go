@@ -50,6 +50,7 @@ type judge struct {
 	keyNotes  []segmentKey
 	retention retention
 	objectN   int
+	inputs    *sealedInputs // with Deep only
 	lastUS    int64
 	sealedUS  int64
 	firstOpen int64 // time_us of the first receipt after limit
@@ -66,8 +67,15 @@ func (j *judge) run(ctx context.Context, trusted []Checkpoint) error {
 		return err
 	}
 	j.facts = factReader{origin: j.out.Origin, deep: j.opt.Deep, seed: j.machine.seed}
+	if j.opt.Deep {
+		j.inputs = newSealedInputs(j.dir, j.opt.InputKeys)
+		defer j.inputs.reader.Close()
+	}
 	if err := j.walk(ctx); err != nil {
 		return err
+	}
+	if j.inputs != nil && !j.broken {
+		j.inputs.close(&j.objects)
 	}
 	j.judgeKeys()
 	j.judgeCoverage()
@@ -149,6 +157,9 @@ func (j *judge) take(index int64, f *fact) {
 	default:
 		j.follow(index, f)
 		j.lastUS = f.time
+	}
+	if f.input != nil {
+		j.inputs.see(index, f.input, &j.objects)
 	}
 	if f.newer {
 		j.out.Newer++
@@ -330,12 +341,12 @@ func (j *judge) firstKey() (note.Verifier, error) {
 	return v, nil
 }
 
-// overtaken reports whether retention may have gone on since the heads were
-// read. It seals its receipt first, so that the next look finds both.
+// overtaken reports whether retention or an erasure may have gone on since the
+// heads were read. Its receipt comes with it, so that the next look finds both.
 func (j *judge) overtaken() bool {
 	var f finding
 	j.retention.judge(&f)
-	return j.out.Live && f.status == Fail
+	return j.out.Live && (f.status == Fail || j.inputs != nil && j.inputs.lost > 0 && j.objects.kind == "missing")
 }
 
 // judgeCoverage says up to where the log is proven, and what the other
@@ -363,7 +374,10 @@ func (j *judge) judgeCoverage() {
 	}
 	j.root.pass("%d receipts give the root of every head up to %d", j.tree.n, j.matched)
 	j.sequence.pass("numbers 1 to %d, every hole is owned up to", j.holes.last)
-	j.objects.pass("%d stored objects are what receipts say", j.objectN)
+	if j.inputs != nil {
+		j.objects.pass("%d stored objects are what receipts say%s", j.objectN, j.inputs.said())
+	}
+	j.objects.pass("%d stored objects are what receipts say; sealed inputs are looked at with --deep only", j.objectN)
 }
 
 func (j *judge) judgeConsistency() {

@@ -47,7 +47,7 @@ func victim(base string) {
 	for range 4 {
 		go func() {
 			for i := 0; ; i++ {
-				r := typical(i)
+				r := plainly(typical(i))
 				r.Kind, r.ID = KindIntent, ID{} // typical's ids repeat, these must not
 				ref, err := l.Commit(context.Background(), &r)
 				if err != nil {
@@ -60,7 +60,7 @@ func victim(base string) {
 	}
 	go func() {
 		for i := 0; ; i++ {
-			r := typical(i)
+			r := plainly(typical(i))
 			r.Class, r.ID = Delivery(i%2), ID{}
 			l.Submit(&r)
 			if i%100 == 0 {

@@ -73,7 +73,7 @@ func (c *cutoffs) old(body []byte) (bool, error) {
 func (l *Log) prune(ctx context.Context, r Retention, by string) (p Pruned, err error) {
 	now := l.opt.Now()
 	if r.Inputs > 0 && l.inputs != nil {
-		if p.InputDays, err = l.inputs.removeBefore(now.Add(-r.Inputs)); err != nil {
+		if p.InputDays, err = l.pruneInputs(ctx, now.Add(-r.Inputs), by); err != nil {
 			return p, err
 		}
 	}
@@ -105,6 +105,27 @@ func (l *Log) prune(ctx context.Context, r Retention, by string) (p Pruned, err 
 		}
 	}
 	return p, nil
+}
+
+// pruneInputs removes the days of sealed inputs that ended before the instant,
+// after a receipt that says so is durable.
+func (l *Log) pruneInputs(ctx context.Context, before time.Time, by string) (days int, err error) {
+	old, err := l.inputs.daysBefore(before)
+	if err != nil || len(old) == 0 {
+		return 0, err
+	}
+	note := &RetentionNote{BeforeUS: before.UnixMicro()}
+	pending := &Pending{done: make(chan struct{}), Ref: Ref{Index: -1}}
+	if _, err := l.put(ctx, &Receipt{Kind: KindErasure, Reason: inputsRetention, By: by, Retention: note, Engine: l.opt.Engine}, pending); err != nil {
+		return 0, err
+	}
+	if _, err := pending.Wait(ctx); err != nil {
+		return 0, err
+	}
+	if _, err := l.Checkpoint(ctx); err != nil {
+		return 0, err
+	}
+	return l.inputs.remove(old)
 }
 
 // planPrune counts what will go, and names the segments it lies in.

@@ -24,7 +24,7 @@ func TestPrune(t *testing.T) {
 	l := p.open(t, func(o *Options) { o.Depth = 8192; o.SegmentBytes = 300 << 10; o.Now = func() time.Time { return now } })
 	var kept, gone []ID
 	for i := range 3000 {
-		r := typical(i)
+		r := plainly(typical(i))
 		r.Class = Delivery(i % 2) // audit and sample
 		ref, err := l.Submit(&r)
 		if err != nil {
@@ -249,6 +249,8 @@ func TestInputRetention(t *testing.T) {
 	if _, err := l.Inputs().Open(&r); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v", err)
 	}
+	closeLog(t, l)
+	wantExit(t, verify(t, p, VerifyOptions{Deep: true}), ExitPass) // what retention took is explained
 }
 
 func TestObjects(t *testing.T) {

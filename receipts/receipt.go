@@ -109,6 +109,7 @@ type Receipt struct {
 	// For replay.
 	InputCommit string // salted commitment to the policy inputs
 	InputRef    string // where the sealed inputs lie
+	Input       []byte // what replay needs, on its way to be sealed: the log takes it when it writes the receipt, and no receipt holds it
 	ND          *Nondeterminism
 	EvalUS      int64
 	WasmUS      int64

@@ -38,7 +38,7 @@ func victimLog(t testing.TB, n int) (place, *forger) {
 	l := p.open(t, func(o *Options) { o.SegmentBytes = int64(n) * 300 })
 	state := StateClosed
 	for i := range n {
-		r := typical(i)
+		r := plainly(typical(i))
 		switch i % 50 {
 		case 7:
 			next := StateOpen

@@ -62,3 +62,9 @@ func typical(i int) Receipt {
 	r.Feeds = []Feed{{Layer: r.Layer, Breaker: r.Breaker, Level: "model", Scope: scope, Signal: r.Signal.V, Reason: "dependency_signal"}}
 	return r
 }
+
+// plainly is a receipt without a sealed input, for logs that have none.
+func plainly(r Receipt) Receipt {
+	r.InputRef, r.InputCommit = "", ""
+	return r
+}

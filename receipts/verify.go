@@ -22,8 +22,12 @@ type VerifyOptions struct {
 	// Keys are note verifier keys, or files of them, known from outside. With
 	// them the first key of each log must be one of these.
 	Keys []string
-	// Deep reads every field of every receipt and encodes it again.
+	// Deep reads every field of every receipt and encodes it again, and looks at
+	// every sealed input.
 	Deep bool
+	// InputKeys is the folder of the keys to sealed inputs; for a log in slot N
+	// it is the folder with "-N" at its end. With them Deep opens the inputs too.
+	InputKeys string
 	// Progress is told how many receipts were judged so far.
 	Progress func(receipts int64)
 }
@@ -118,14 +122,15 @@ func judgeLog(ctx context.Context, dir string, n int, o *VerifyOptions, trusted 
 	}
 }
 
-// isLive reports whether a writer holds the lock.
+// isLive reports whether a writer holds the lock. Reading the file is enough to
+// ask: who verifies need not be able to write.
 func isLive(dir string) bool {
-	f, err := os.OpenFile(filepath.Join(dir, fileLOCK), os.O_RDWR, 0)
+	f, err := os.Open(filepath.Join(dir, fileLOCK))
 	if err != nil {
 		return false
 	}
 	defer f.Close() // gives the lock back
-	taken, err := lockFile(f)
+	taken, err := shareFile(f)
 	return err == nil && !taken
 }
 

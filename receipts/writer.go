@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -216,6 +217,22 @@ func (l *Log) own(r Receipt) slot {
 	return slot{r: r}
 }
 
+// sealInput seals what replay needs of a receipt. A seal that fails costs the replay
+// of this receipt and never the receipt.
+func (l *Log) sealInput(r *Receipt) {
+	if len(r.Input) == 0 {
+		return
+	}
+	if l.inputs != nil {
+		var err error
+		if r.InputCommit, r.InputRef, err = l.inputs.Seal(r.Tenant, r.ID, r.Input); err != nil {
+			r.Flags = append(slices.Clip(r.Flags), "input_lost")
+			l.report(err)
+		}
+	}
+	r.Input = nil
+}
+
 // append encodes a batch: frames into buf, leaves into the tree.
 func (w *writer) append(batch []slot) {
 	for i := range batch {
@@ -223,6 +240,7 @@ func (w *writer) append(batch []slot) {
 		if w.tree.n%blockSize == 0 && w.fileFull() {
 			w.l.report(w.rotate())
 		}
+		w.l.sealInput(&s.r)
 		start := len(w.buf)
 		w.buf = append(w.buf, 0, 0, 0, 0, 0, 0, 0, 0)
 		w.buf = s.r.AppendJSON(w.buf)

@@ -37,19 +37,12 @@ func Compile(ctx context.Context, f *Files, o Options) (*Snapshot, error) {
 	if len(l.problems) > 0 {
 		return nil, l.failure()
 	}
-	s := &Snapshot{version: o.Version, compiler: l.compiler, data: l.document}
+	s := &Snapshot{version: o.Version, compiler: l.compiler, data: l.document, files: f, loader: l}
 	l.entries(ctx, s)
 	if len(l.problems) > 0 {
 		return nil, l.failure()
 	}
-	if o.Differential {
-		for _, ep := range Entrypoints {
-			l.problems = append(l.problems, s.asker(ep).golden(ctx)...)
-		}
-	}
-	if o.RequireTests || o.MinCoverage > 0 {
-		l.test(ctx, f, s)
-	}
+	l.prove(ctx, f, s)
 	if len(l.problems) > 0 {
 		return nil, l.failure()
 	}

@@ -264,8 +264,14 @@ func contradiction(feeds []taxonomy.Feed) error {
 	return nil
 }
 
+// observedPrefix marks, among the rules that spoke, what a rule would have said
+// that is only observed: "observed:require_approval:support.refund_above_50".
+// It binds nobody, so it is no part of the decision, and it goes where the
+// receipts show which rules spoke.
+const observedPrefix = "observed:"
+
 func decodeAuthority(_ authorityIn, v ast.Value, a *taxonomy.AuthorityAnswer) error {
-	m, err := members("decision", v, "decision", "reasons", "obligations")
+	m, err := members("decision", v, "decision", "reasons", "obligations", "observed?")
 	if err != nil {
 		return err
 	}
@@ -281,6 +287,14 @@ func decodeAuthority(_ authorityIn, v ast.Value, a *taxonomy.AuthorityAnswer) er
 	}
 	if a.Obligations, err = textsOf("decision.obligations", m[2]); err != nil {
 		return err
+	}
+	if m[3] != nil {
+		if a.Evaluation.Rules, err = textsOf("decision.observed", m[3]); err != nil {
+			return err
+		}
+		for i, o := range a.Evaluation.Rules {
+			a.Evaluation.Rules[i] = observedPrefix + o
+		}
 	}
 	a.Decision = decision // last, so that an error leaves a denial
 	return nil

@@ -7,8 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/open-policy-agent/opa/v1/ast"
+	"sync/atomic"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -60,6 +59,7 @@ type Diff struct {
 	New       taxonomy.PolicyVersion `json:"new"`
 	Asked     int                    `json:"asked"` // inputs that were put to both
 	Truncated bool                   `json:"truncated"`
+	Partial   []Entrypoint           `json:"partial,omitempty"` // questions in which not all fields that a changed rule reads were combined
 	Changes   []Change               `json:"changes"`
 }
 
@@ -68,27 +68,47 @@ func (d *Diff) Looser() bool {
 	return slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Trend == Looser })
 }
 
-// Compare puts the complete decision table to two policies and returns what
-// changes. The table is made of what their rules read: every enum value, every
-// constant that either of them compares with, and for numbers one less and one
-// more. Fields of the core (kind, effect, class, …) are combined with each
-// other; the others are varied one at a time over them.
-func Compare(ctx context.Context, old, new *Snapshot) *Diff {
+// Compare puts the decision table to two policies and returns what changes. The
+// table is made of what their rules read: every enum value, every constant that
+// either of them compares with, and for numbers one less and one more.
+//
+// What the rules that changed read is combined completely, and then with the
+// fields of the core (kind, effect, class, …); the others are varied one at a
+// time over these. Where it cannot be told which inputs a change concerns (the
+// decision itself was rewritten, rules use "with"), the core is combined and all
+// others are varied one at a time, and the diff says so.
+//
+// tell is called now and then with how many inputs were looked at, from any
+// goroutine; nil is fine.
+func Compare(ctx context.Context, old, new *Snapshot, tell func(done int64)) *Diff {
 	d := &Diff{Old: old.version, New: new.version, Changes: []Change{}}
+	t := &counter{tell: tell}
 	attributes := attributeNames(old, new)
-	if !alike(old, new, Routing) {
-		tabulate(ctx, d, routeTable(both(old, new, Routing), attributes, old, new))
-	}
-	if !alike(old, new, Authority) {
-		tabulate(ctx, d, authorityTable(both(old, new, Authority), attributes, old, new))
-	}
-	if !alike(old, new, Admission) {
-		tabulate(ctx, d, admissionTable(both(old, new, Admission), attributes, old, new))
-	}
-	if !alike(old, new, Fallback) {
-		tabulate(ctx, d, fallbackTable(both(old, new, Fallback), attributes, old, new))
-	}
+	tabulate(ctx, d, t, old, new, func() *walk[routeIn, taxonomy.RouteAnswer] {
+		return routeTable(both(old, new, Routing), attributes, old, new)
+	}, Routing)
+	tabulate(ctx, d, t, old, new, func() *walk[authorityIn, taxonomy.AuthorityAnswer] {
+		return authorityTable(both(old, new, Authority), attributes, old, new)
+	}, Authority)
+	tabulate(ctx, d, t, old, new, func() *walk[admissionIn, taxonomy.AdmissionAnswer] {
+		return admissionTable(both(old, new, Admission), attributes, old, new)
+	}, Admission)
+	tabulate(ctx, d, t, old, new, func() *walk[fallbackIn, taxonomy.FallbackAnswer] {
+		return fallbackTable(both(old, new, Fallback), attributes, old, new)
+	}, Fallback)
 	return d
+}
+
+// A counter tells how far a comparison is.
+type counter struct {
+	done atomic.Int64
+	tell func(int64)
+}
+
+func (c *counter) add(n int64) {
+	if done := c.done.Add(n); c.tell != nil && done%64 == 0 {
+		c.tell(done)
+	}
 }
 
 // both joins what two policies compare with.
@@ -96,30 +116,19 @@ func both(old, new *Snapshot, ep Entrypoint) comparisons {
 	return comparisons{rules: append(old.comparisonsOf(ep).rules, new.comparisonsOf(ep).rules...)}
 }
 
-// alike reports that two policies cannot differ in a question: its rules and
-// the data that they refer to are the same.
-func alike(old, new *Snapshot, ep Entrypoint) bool {
-	return slices.Equal(old.fingerprint(ep), new.fingerprint(ep))
-}
-
-func (s *Snapshot) fingerprint(ep Entrypoint) []string {
-	var out []string
-	r := &reader{compiler: s.compiler, seen: map[*ast.Rule]bool{}, builtins: map[string]bool{}}
-	r.each = func(rule *ast.Rule, _ []read, data []ast.Ref) {
-		out = append(out, rule.Path().String()+" "+rule.String())
-		for _, ref := range data {
-			if v := s.valueAt(ref); v != nil {
-				out = append(out, ref.ConstantPrefix().String()+" = "+v.String())
-			}
-		}
+// tabulate compares one question, unless its rules and the data that they refer
+// to are the same.
+func tabulate[T, A any](ctx context.Context, d *Diff, t *counter, old, new *Snapshot, table func() *walk[T, A], ep Entrypoint) {
+	c := changesOf(old, new, ep)
+	if len(c.keys) == 0 {
+		return
 	}
-	r.all(ast.MustParseRef("data.fusebox." + string(ep) + ".decision"))
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func tabulate[T, A any](ctx context.Context, d *Diff, w *walk[T, A]) {
-	d.Truncated = w.run(ctx) || d.Truncated
+	w := table()
+	w.tell = t
+	d.Truncated = w.run(ctx, old, new, &c) || d.Truncated
+	if w.partial {
+		d.Partial = append(d.Partial, ep)
+	}
 	d.Asked += w.asked
 	w.merge()
 	for _, r := range w.rows {
@@ -287,16 +296,19 @@ func (d *Diff) WriteJSON(to io.Writer) error {
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 
 func (d *Diff) summary() string {
+	partly := ""
+	for _, ep := range d.Partial {
+		partly += fmt.Sprintf("; in %s too much changed to combine every field with every other: two that must meet may have been missed", ep)
+	}
+	if d.Truncated {
+		partly += "; the table was cut at its limit, so there may be more"
+	}
 	if len(d.Changes) == 0 {
-		return "no decision changes"
+		return "no decision changes" + partly
 	}
 	count := map[Trend]int{}
 	for _, c := range d.Changes {
 		count[c.Trend]++
 	}
-	s := fmt.Sprintf("%d decisions get stricter, %d looser, %d change otherwise", count[Stricter], count[Looser], count[Changed])
-	if d.Truncated {
-		s += "; the table was cut at its limit, so there may be more"
-	}
-	return s
+	return fmt.Sprintf("%d decisions get stricter, %d looser, %d change otherwise", count[Stricter], count[Looser], count[Changed]) + partly
 }

@@ -41,7 +41,7 @@ func compared(t testing.TB, f *Files) *Diff {
 	o := Options{Version: "old", Deadline: time.Minute}
 	before := compileShipped(t, o)
 	o.Version = "new"
-	return Compare(t.Context(), before, compile(t, f, o))
+	return Compare(t.Context(), before, compile(t, f, o), nil)
 }
 
 // A threshold that moves is seen at its edges, and raising it is looser.

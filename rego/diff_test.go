@@ -10,7 +10,7 @@ import (
 )
 
 func TestNothingChangesInTheSamePolicy(t *testing.T) {
-	d := Compare(t.Context(), compileShipped(t, Options{}), compileShipped(t, Options{}))
+	d := Compare(t.Context(), compileShipped(t, Options{}), compileShipped(t, Options{}), nil)
 	if len(d.Changes) != 0 || d.Truncated || d.Looser() || d.Asked != 0 {
 		t.Errorf("asked %d, truncated %v, %d changes, first %+v", d.Asked, d.Truncated, len(d.Changes), d.Changes[:min(1, len(d.Changes))])
 	}
@@ -65,23 +65,23 @@ func TestDiffOfSmallPolicies(t *testing.T) {
 }
 `)
 	}
-	d := Compare(t.Context(), limit("100"), limit("200"))
+	d := Compare(t.Context(), limit("100"), limit("200"), nil)
 	if !shows(d, Authority, Looser, "deny: x", "allow: r [log]", is("operation.action_class", "refund"), is("operation.amount", "101")) ||
 		!shows(d, Authority, Looser, "deny: x", "allow", is("operation.amount", "200")) || len(d.Changes) != 1 {
 		dump(t, d)
 		t.Error("a limit that moves is one line with its edges")
 	}
-	if back := Compare(t.Context(), limit("200"), limit("100")); back.Looser() || !shows(back, Authority, Stricter, "allow", "deny", is("operation.amount", "200")) {
+	if back := Compare(t.Context(), limit("200"), limit("100"), nil); back.Looser() || !shows(back, Authority, Stricter, "allow", "deny", is("operation.amount", "200")) {
 		dump(t, back)
 		t.Error("lowering a limit is stricter")
 	}
 	d = Compare(t.Context(), rule(`decision := {"decision": "allow", "reasons": ["r"], "obligations": ["log"]} if input.operation.kind == "model"`+"\n"),
-		rule(`decision := {"decision": "allow", "reasons": ["r"], "obligations": []} if input.operation.kind == "model"`+"\n"))
+		rule(`decision := {"decision": "allow", "reasons": ["r"], "obligations": []} if input.operation.kind == "model"`+"\n"), nil)
 	if !d.Looser() {
 		dump(t, d)
 		t.Error("an obligation that is gone is looser")
 	}
-	d = Compare(t.Context(), rule(""), rule(`decision := {"decision": "allow", "reasons": ["vip"], "obligations": []} if input.operation.attributes.tier == "gold"`+"\n"))
+	d = Compare(t.Context(), rule(""), rule(`decision := {"decision": "allow", "reasons": ["vip"], "obligations": []} if input.operation.attributes.tier == "gold"`+"\n"), nil)
 	if !shows(d, Authority, Looser, "deny", "allow: vip", is("operation.attributes.tier", `"gold"`)) || len(d.Changes) != 1 {
 		dump(t, d)
 		t.Error("an attribute is walked")
@@ -91,7 +91,7 @@ func TestDiffOfSmallPolicies(t *testing.T) {
 _tags contains f(input.operation.tool)
 f("lamp") := "night"
 f("sun") := "day"
-`))
+`), nil)
 	if !shows(d, Authority, Looser, "deny", "allow", is("operation.tool", "lamp")) {
 		dump(t, d)
 		t.Error("a constant in a function's argument is walked")
@@ -104,7 +104,7 @@ decision contains f if {
 }
 `}), o)
 	}
-	d = Compare(t.Context(), route("rate_limit"), route("budget"))
+	d = Compare(t.Context(), route("rate_limit"), route("budget"), nil)
 	if len(d.Changes) != 2 || !shows(d, Routing, Changed, "no feeds", "tool/@tool failure (r)", is("outcome.class", "budget")) || d.Looser() {
 		dump(t, d)
 		t.Error("a class that is fed instead of another")

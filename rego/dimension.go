@@ -48,6 +48,11 @@ type ruleConstants struct {
 // beside the fields they read: literals in the same rule and in the functions
 // that it calls, and the data that they refer to.
 func (s *Snapshot) comparisonsOf(ep Entrypoint) comparisons {
+	return comparisonsAt(s.compiler, s.data, ast.MustParseRef("data.fusebox."+string(ep)+".decision"))
+}
+
+// comparisonsAt does so for the rules that a reference can reach.
+func comparisonsAt(compiler *ast.Compiler, data ast.Object, ref ast.Ref) comparisons {
 	type found struct {
 		reads  []string
 		set    constantSet
@@ -56,8 +61,8 @@ func (s *Snapshot) comparisonsOf(ep Entrypoint) comparisons {
 	}
 	rules := map[*ast.Rule]*found{}
 	var order []*ast.Rule
-	r := &reader{compiler: s.compiler, seen: map[*ast.Rule]bool{}, builtins: map[string]bool{}}
-	r.each = func(rule *ast.Rule, reads []read, data []ast.Ref) {
+	r := &reader{compiler: compiler, seen: map[*ast.Rule]bool{}, builtins: map[string]bool{}}
+	r.each = func(rule *ast.Rule, reads []read, refs []ast.Ref) {
 		f := &found{}
 		for _, rd := range reads {
 			f.reads = append(f.reads, strings.Join(rd.path, "."))
@@ -68,9 +73,11 @@ func (s *Snapshot) comparisonsOf(ep Entrypoint) comparisons {
 				f.set.add(literals(a))
 			}
 		}
-		for _, ref := range data {
-			f.set.add(s.dataAt(ref))
-			for _, called := range s.compiler.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}) {
+		for _, ref := range refs {
+			if v := valueAt(data, ref); v != nil {
+				f.set.add(dataConstants(v))
+			}
+			for _, called := range compiler.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}) {
 				switch {
 				case len(called.Head.Args) > 0:
 					f.calls = append(f.calls, called)
@@ -82,7 +89,7 @@ func (s *Snapshot) comparisonsOf(ep Entrypoint) comparisons {
 		rules[rule] = f
 		order = append(order, rule)
 	}
-	r.all(ast.MustParseRef("data.fusebox." + string(ep) + ".decision"))
+	r.all(ref)
 	for range 4 { // functions that call functions
 		for _, f := range rules {
 			for _, called := range f.calls {
@@ -115,6 +122,15 @@ func (c comparisons) with(field string) constantSet {
 		}) {
 			out.add(r.set)
 		}
+	}
+	return out
+}
+
+// all gives the constants of every rule.
+func (c comparisons) all() constantSet {
+	var out constantSet
+	for _, r := range c.rules {
+		out.add(r.set)
 	}
 	return out
 }
@@ -182,18 +198,9 @@ func dataConstants(v ast.Value) constantSet {
 	return out
 }
 
-// dataAt collects the strings, keys and whole numbers of the data below a
-// reference's constant prefix.
-func (s *Snapshot) dataAt(ref ast.Ref) constantSet {
-	if v := s.valueAt(ref); v != nil {
-		return dataConstants(v)
-	}
-	return constantSet{}
-}
-
 // valueAt is the data below a reference's constant prefix, or nil.
-func (s *Snapshot) valueAt(ref ast.Ref) ast.Value {
-	var at ast.Value = s.data
+func valueAt(data ast.Object, ref ast.Ref) ast.Value {
+	var at ast.Value = data
 	path := constants(ref[1:])
 	for _, name := range path {
 		o, ok := at.(ast.Object)

@@ -110,7 +110,13 @@ func (e *entry[T, A]) judge(in T, r result) (A, bool) {
 			r.code, r.detail = "policy_error", err.Error()
 		} else {
 			ev := e.evaluation(&a)
-			ev.Entrypoint, ev.Rules, ev.Returned = string(e.name), r.rules, r.returned
+			ev.Entrypoint, ev.Returned = string(e.name), r.returned
+			if len(ev.Rules) > 0 { // decode put in what was only observed
+				ev.Rules = append(ev.Rules, r.rules...)
+				slices.Sort(ev.Rules)
+			} else {
+				ev.Rules = r.rules
+			}
 			return a, true
 		}
 	}

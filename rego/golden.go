@@ -3,6 +3,9 @@ package rego
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -123,21 +126,46 @@ func goldenFallbacks(_ context.Context, yield func(fallbackIn) bool) {
 //
 // What is compared are answers and not speed, so each has far more time than a
 // decision would: a slow machine must not look like a fault of the evaluator.
-func (e *entry[T, A]) golden(ctx context.Context) (problems []Problem) {
+//
+// Inputs that look alike to the rules are one: what rules do not read cannot
+// change what they answer.
+func (e *entry[T, A]) golden(ctx context.Context) []Problem {
+	var inputs []T
+	seen := map[string]bool{}
+	e.samples(ctx, func(in T) bool {
+		if key := string(e.seen.appendKey(nil, in)); !seen[key] {
+			seen[key] = true
+			inputs = append(inputs, in)
+		}
+		return true
+	})
 	unhurried := *e.query
 	unhurried.deadline = max(unhurried.deadline, 10*time.Second)
-	e.samples(ctx, func(in T) bool {
-		value := e.seen.value(in)
-		want := e.answer(in, unhurried.run(ctx, value, plainMode))
-		for _, m := range []mode{{noIndexing: true}, {noEarlyExit: true}, {noIndexing: true, noEarlyExit: true}} {
-			if got := e.answer(in, unhurried.run(ctx, value, m)); got != want {
-				problems = append(problems, Problem{Code: "differential", Text: fmt.Sprintf(
-					"%s answers %s with %s, but %s without, for input %s; the evaluator cannot be trusted with this policy",
-					e.name, want, m, got, e.seen.appendJSON(nil, in))})
+	workers := runtime.GOMAXPROCS(0)
+	found := make([][]Problem, workers)
+	var wait sync.WaitGroup
+	for w := range workers {
+		wait.Go(func() {
+			for i := w; i < len(inputs) && len(found[w]) < 4 && ctx.Err() == nil; i += workers {
+				found[w] = append(found[w], e.agrees(ctx, &unhurried, inputs[i])...)
 			}
+		})
+	}
+	wait.Wait()
+	return slices.Concat(found...)
+}
+
+// agrees compares the answers to one input in all modes.
+func (e *entry[T, A]) agrees(ctx context.Context, q *query, in T) (problems []Problem) {
+	value := e.seen.value(in)
+	want := e.answer(in, q.run(ctx, value, plainMode))
+	for _, m := range []mode{{noIndexing: true}, {noEarlyExit: true}, {noIndexing: true, noEarlyExit: true}} {
+		if got := e.answer(in, q.run(ctx, value, m)); got != want && ctx.Err() == nil {
+			problems = append(problems, Problem{Code: "differential", Text: fmt.Sprintf(
+				"%s answers %s with %s, but %s without, for input %s; the evaluator cannot be trusted with this policy",
+				e.name, want, m, got, e.seen.appendJSON(nil, in))})
 		}
-		return len(problems) < 4 && ctx.Err() == nil
-	})
+	}
 	return problems
 }
 

@@ -2,8 +2,10 @@ package rego
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -154,4 +156,43 @@ func TestTeamRulesAreTypeChecked(t *testing.T) {
 	f.Modules = append(f.Modules, Module{Path: "fusebox/authority/rules/x.rego", Source: []byte(
 		"package fusebox.authority.rules.x\n\ndeny contains \"x\" if input.operation.amount == \"much\"\n")})
 	wantProblem(t, problemsOf(t, f, Options{}), "fusebox/authority/rules/x.rego", 3, "type", "match error")
+}
+
+// A test that never ends keeps nobody waiting for ever: the bundle is refused.
+func TestEndlessTestIsRefused(t *testing.T) {
+	endless := Module{Path: "endless_test.rego", Source: []byte(
+		"package fusebox.endless_test\n\ntest_for_ever if {\n\tevery x in numbers.range(1, 1000000) {\n\t\tevery y in numbers.range(1, 1000000) {\n\t\t\tx * y > 0\n\t\t}\n\t}\n}\n")}
+	f := policy(nil, endless)
+	wantProblem(t, problemsOf(t, f, Options{RunTests: true, ProofTime: 200 * time.Millisecond}), "", 0, "tests", "did not end within 200ms")
+}
+
+// Tests are asked for, and asked for to be there, apart.
+func TestMissingTests(t *testing.T) {
+	compile(t, policy(nil), Options{RunTests: true, Differential: true})
+	wantProblem(t, problemsOf(t, policy(nil), Options{RequireTests: true}), "", 0, "tests", "has no tests")
+}
+
+// What a rule would have said that is only observed binds nobody and is among
+// the rules that spoke, remembered answers included (R-POL-8).
+func TestObservedRules(t *testing.T) {
+	s := authority(t, `default decision := {"decision": "deny", "reasons": ["x"], "obligations": []}
+
+# METADATA
+# labels: { rule: a.b }
+decision := {"decision": "allow", "reasons": ["r"], "obligations": [], "observed": {"deny:team.late", "deny:team.early"}} if input.operation.tenant == "tenant-a"
+`, Options{VerifyEvery: 1})
+	for range 2 {
+		a := s.Authorize(t.Context(), ask())
+		if a.Decision != taxonomy.Allow || !slices.Equal(a.Evaluation.Rules, []string{"a.b", "observed:deny:team.early", "observed:deny:team.late"}) {
+			t.Errorf("got %+v", a)
+		}
+	}
+	if m := s.Memo(Authority); !m.On || m.Checks != 1 {
+		t.Errorf("memo %+v", m)
+	}
+	bad := authority(t, `default decision := {"decision": "allow", "reasons": ["x"], "obligations": [], "observed": "all"}
+`, Options{})
+	if a := bad.Authorize(t.Context(), ask()); a.Decision != taxonomy.Deny || a.Evaluation.Error != "policy_error" {
+		t.Errorf("an answer of another shape: %+v", a)
+	}
 }

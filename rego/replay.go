@@ -21,7 +21,18 @@ func (e *entry[T, A]) replay(ctx context.Context, projected []byte) (any, error)
 	if err != nil {
 		return nil, fmt.Errorf("replay %s: %w", e.name, err)
 	}
-	a, _ := e.evaluate(ctx, in, "off")
+	if at := e.seen.doc.invalid(in); at != "" {
+		a := e.fail("invalid_input:"+at, "")
+		return &a, nil
+	}
+	r := e.query.run(ctx, e.seen.value(in), mode{patient: true})
+	if r.code == "policy_timeout" || r.code == "policy_canceled" {
+		return nil, fmt.Errorf("replay %s: %s: %s", e.name, r.code, r.detail) // no answer, not even the careful one
+	}
+	a, _ := e.judge(in, r)
+	if e.keepInput {
+		e.evaluation(&a).Input = e.seen.appendJSON(nil, in)
+	}
 	return &a, nil
 }
 

@@ -2,6 +2,7 @@ package rego
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
@@ -181,5 +182,29 @@ func TestPlain(t *testing.T) {
 			word[at] = byte(c)
 			check(string(word))
 		}
+	}
+}
+
+// A replay tells what the rules say and not how busy the machine was: it waits
+// longer than a decision may, and what is still cut off is no answer at all.
+func TestReplayIsPatient(t *testing.T) {
+	// A rule that takes far longer than its millisecond, and ends.
+	s := authority(t, denyByDefault+"decision := "+allow+" if count([i | some i in numbers.range(1, 100000); i % 7 == 0]) > input.operation.amount\n",
+		Options{KeepInput: true, Deadline: time.Millisecond})
+	live := s.Authorize(t.Context(), ask())
+	if live.Decision != taxonomy.Deny || live.Evaluation.Error != "policy_timeout" {
+		t.Fatalf("the rule was not cut off: %+v", live)
+	}
+	again, err := s.Replay(t.Context(), Authority, live.Evaluation.Input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := again.(*taxonomy.AuthorityAnswer); a.Decision != taxonomy.Allow || a.Evaluation.Error != "" {
+		t.Errorf("replay says %+v", a)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if a, err := s.Replay(ctx, Authority, live.Evaluation.Input); err == nil {
+		t.Errorf("a replay that was cut off answered %+v", a)
 	}
 }

@@ -17,13 +17,16 @@ type RolloutAnswer struct {
 	Reasons []string `json:"reasons"`
 }
 
+// rolloutDecision is the one rule that is asked beside the four questions.
+var rolloutDecision = ast.MustParseRef("data.fusebox.rollout.decision")
+
 // Rollout asks data.fusebox.rollout.decision, which a policy may define, about
 // the figures of a trial, a JSON document. It is no fifth question of the path:
 // no call waits for it, and a policy without it has said nothing (asked false).
 // It is compiled with the rest, under the same capabilities, so it is as
 // hermetic as the four; a value of another form is an error.
 func (s *Snapshot) Rollout(ctx context.Context, figures []byte) (a RolloutAnswer, asked bool, err error) {
-	ref := ast.MustParseRef("data.fusebox.rollout.decision")
+	ref := rolloutDecision
 	if len(s.compiler.GetRulesExact(ref)) == 0 {
 		return a, false, nil
 	}

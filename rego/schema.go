@@ -161,7 +161,8 @@ func answerSchema() object {
 	feed := shape([]string{"breaker", "until_ms"}, object{
 		"layer": str(names[taxonomy.Layer](taxonomy.Layers)[1:]...), "breaker": str(), "level": str(),
 		"signal": str(names[taxonomy.Signal](4)...), "reason": str(), "until_ms": object{"type": "integer"}})
-	authority := shape(nil, object{"decision": str(names[taxonomy.Authority](3)...), "reasons": list(str()), "obligations": list(str())})
+	authority := shape([]string{"observed"}, object{"decision": str(names[taxonomy.Authority](3)...), "reasons": list(str()),
+		"obligations": list(str()), "observed": list(str())})
 	admission := shape(nil, object{"action": str(names[taxonomy.AdmissionAction](4)...), "reason": str(), "expires_in_s": object{"type": "integer"}})
 	choice := shape(nil, object{"choose": str(), "reason": str()})
 	return object{

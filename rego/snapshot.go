@@ -44,8 +44,10 @@ type Options struct {
 	// memo of that entrypoint is off from then on. nil is allowed.
 	Mismatch func(Mismatch)
 
-	// RequireTests runs the bundle's own tests and refuses it when one fails, or
-	// there is none.
+	// RunTests runs the bundle's own tests and refuses it when one fails.
+	RunTests bool
+
+	// RequireTests is RunTests, and refuses a bundle that has none, too.
 	RequireTests bool
 
 	// MinCoverage refuses a bundle whose tests cover less, in percent of its
@@ -55,6 +57,11 @@ type Options struct {
 	// Differential refuses a bundle that answers the golden inputs differently
 	// with rule indexing or early exit switched off.
 	Differential bool
+
+	// ProofTime bounds the tests and the differential together; 0 is one minute.
+	// A bundle that is not done by then is refused: it may have a test that never
+	// ends.
+	ProofTime time.Duration
 }
 
 // A Breaker is what routing must know of one entry of policy.toml.
@@ -98,8 +105,10 @@ type Snapshot struct {
 	admit    *entry[admissionIn, taxonomy.AdmissionAnswer]
 	fall     *entry[fallbackIn, taxonomy.FallbackAnswer]
 	tests    *TestReport
-	compiler *ast.Compiler // for what compares whole policies
+	compiler *ast.Compiler // this and the rest: for what compares whole policies
 	data     ast.Object
+	files    *Files
+	loader   *loader
 }
 
 // Version is the stamp of the policy that answers.

@@ -21,6 +21,8 @@ type walk[T, A any] struct {
 	others     []int // one at a time
 	rows       []row
 	asked      int
+	partial    bool // not every field that a changed rule reads was combined
+	tell       *counter
 }
 
 // A row is a group of inputs whose answers differ in the same way: for each
@@ -36,9 +38,14 @@ type row struct {
 // diff says when it was met.
 const maxTable = 150_000
 
-// run walks the table, without the dimensions that neither policy reads.
-func (w *walk[T, A]) run(ctx context.Context) (truncated bool) {
+// run compares the policies where their rules changed; where that cannot be
+// told it walks the whole table, without the fields that neither policy reads.
+func (w *walk[T, A]) run(ctx context.Context, old, new *Snapshot, c *changes) (truncated bool) {
 	w.keepRead()
+	if truncated, ok := w.changedOnly(ctx, old, new, c); ok {
+		return truncated
+	}
+	w.partial, w.asked = true, 0
 	for d := range w.dimensions {
 		if w.dimensions[d].core {
 			w.core = append(w.core, d)
@@ -50,7 +57,30 @@ func (w *walk[T, A]) run(ctx context.Context) (truncated bool) {
 	truncated = len(inputs) >= maxTable
 	w.asked = len(inputs)
 	w.rows = w.compareAll(ctx, inputs)
+	w.fold(nil)
 	return truncated || ctx.Err() != nil
+}
+
+// fold leaves out what only repeats a change: a row in which a field that is
+// varied by itself has another value than its neutral one, and the same happens.
+func (w *walk[T, A]) fold(combined map[int]bool) {
+	known := map[string]bool{}
+	for i := range w.rows {
+		known[w.rows[i].key(-1)] = true
+	}
+	w.rows = slices.DeleteFunc(w.rows, func(r row) bool {
+		for d, set := range r.at {
+			if combined[d] || w.dimensions[d].core || set[0] == 0 {
+				continue
+			}
+			base := row{at: slices.Clone(r.at), old: r.old, new: r.new}
+			base.at[d] = []int{0}
+			if known[base.key(-1)] {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // combine lists the inputs of the table.
@@ -88,6 +118,7 @@ func (w *walk[T, A]) compareAll(ctx context.Context, inputs [][]int) []row {
 				if r, differs := w.compare(ctx, inputs[i]); differs {
 					parts[p] = append(parts[p], r)
 				}
+				w.tell.add(1)
 			}
 		})
 	}
@@ -96,10 +127,7 @@ func (w *walk[T, A]) compareAll(ctx context.Context, inputs [][]int) []row {
 }
 
 func (w *walk[T, A]) compare(ctx context.Context, at []int) (row, bool) {
-	in := w.fresh()
-	for d, i := range at {
-		w.dimensions[d].set(in, i)
-	}
+	in := w.input(at)
 	a, _ := w.old.judge(in, w.old.query.run(ctx, w.old.seen.value(in), plainMode))
 	b, _ := w.new.judge(in, w.new.query.run(ctx, w.new.seen.value(in), plainMode))
 	x, y := show(&a), show(&b)
@@ -116,9 +144,7 @@ func (w *walk[T, A]) compare(ctx context.Context, at []int) (row, bool) {
 func (w *walk[T, A]) keepRead() {
 	reads := append(w.old.seen.paths(), w.new.seen.paths()...)
 	w.dimensions = slices.DeleteFunc(w.dimensions, func(d dimension[T]) bool {
-		return !slices.ContainsFunc(reads, func(r string) bool {
-			return r == "" || r == d.name || strings.HasPrefix(d.name, r+".") || strings.HasPrefix(r, d.name+".")
-		})
+		return !slices.ContainsFunc(reads, d.readBy)
 	})
 }
 
@@ -210,6 +236,11 @@ func show(answer any) string {
 		s := a.Decision.String() + ": " + strings.Join(a.Reasons, ", ")
 		if len(a.Obligations) > 0 {
 			s += " [" + strings.Join(a.Obligations, ", ") + "]"
+		}
+		for _, r := range a.Evaluation.Rules {
+			if what, ok := strings.CutPrefix(r, observedPrefix); ok {
+				s += " (observed: " + what + ")"
+			}
 		}
 		return s
 	case *taxonomy.AdmissionAnswer:

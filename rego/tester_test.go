@@ -156,3 +156,21 @@ func TestFormat(t *testing.T) {
 		t.Logf("evaluator %s", Evaluator)
 	}
 }
+
+// A rule in a test file would make tests pass on what no server has.
+func TestTestFilesDoNotAddToThePolicy(t *testing.T) {
+	f := policy(map[Entrypoint]string{Authority: "package fusebox.authority\n" + denyByDefault + "_deny contains \"a\" if input.operation.tenant == \"b\"\n"},
+		Module{Path: "more_test.rego", Source: []byte("package fusebox.authority\n\n_deny contains \"b\" if true\n\ntest_b if \"b\" in _deny\n")})
+	wantProblem(t, problemsOf(t, f, Options{RunTests: true}), "more_test.rego", 3, "tests", "adds to fusebox.authority._deny from a test file")
+}
+
+// Depth is no way to end the process.
+func TestDeepRegoIsRefused(t *testing.T) {
+	for name, deep := range map[string]string{"arrays": strings.Repeat("[", 1_000_000), "calls": strings.Repeat("f(", 1_000_000),
+		"not": "p if " + strings.Repeat("not ", 1_000_000), "sets": strings.Repeat("{", 1_000_000)} {
+		f := policy(nil, Module{Path: "deep.rego", Source: []byte("package fusebox.deep\n\nx := " + deep + "\n")})
+		if _, err := Compile(t.Context(), f, Options{}); err == nil {
+			t.Errorf("%s were accepted", name)
+		}
+	}
+}

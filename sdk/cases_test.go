@@ -33,13 +33,19 @@ type stage struct {
 	parts  Parts
 	gone   atomic.Bool
 	client *Client
+	hired  []*Client
 	denied map[string]bool
 }
 
 func newStage(t *testing.T) *enginetest.Scene {
-	clock, meter, faults := enginetest.NewClock(), &enginetest.Meter{}, &enginetest.Faults{}
+	scene, _ := openStage(t)
+	return scene
+}
+
+func openStage(t *testing.T) (*enginetest.Scene, *stage) {
+	clock, meter, faults, dice := enginetest.NewClock(), &enginetest.Meter{}, &enginetest.Faults{}, &enginetest.Dice{}
 	s := &stage{t: t, data: t.TempDir(), policy: casePolicy(t), denied: map[string]bool{}}
-	s.parts = Parts{Clock: clock, Still: true, Meter: meter, Faults: faults, Draw: func() float64 { return 0.5 },
+	s.parts = Parts{Clock: clock, Still: true, Meter: meter, Faults: faults, Draw: dice.Draw,
 		Stores: map[string]func(context.Context, StoreConfig) (state.Store, error){
 			"losable": func(ctx context.Context, c StoreConfig) (state.Store, error) {
 				db, err := sqlite.Open(ctx, c.Path, sqlite.Options{Now: clock.Now})
@@ -50,9 +56,11 @@ func newStage(t *testing.T) *enginetest.Scene {
 		s.gone.Store(false)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = s.client.Close(ctx) // a case may end with calls that cannot be settled
+		for _, c := range append(s.hired, s.client) {
+			_ = c.Close(ctx) // a case may end with calls that cannot be settled
+		}
 	})
-	scene := &enginetest.Scene{Engine: s.client.Engine(), Clock: clock, Store: s.client.Store(), Meter: meter, Faults: faults}
+	scene := &enginetest.Scene{Engine: s.client.Engine(), Clock: clock, Store: s.client.Store(), Meter: meter, Faults: faults, Dice: dice, Hire: s.hire, Tune: s.tune}
 	scene.Receipts = func(t testing.TB) []receipts.Receipt { return s.receipts(t) }
 	scene.Restart = func(t testing.TB) *engine.Engine {
 		s.kill(t)
@@ -63,17 +71,38 @@ func newStage(t *testing.T) *enginetest.Scene {
 	scene.Deny = func(class string) { s.deny(t, class, true) }
 	scene.Allow = func(class string) { s.deny(t, class, false) }
 	scene.Lose = s.gone.Store
-	return scene
+	return scene, s
 }
 
 func (s *stage) start(t testing.TB) {
+	s.client = s.open(t)
+}
+
+func (s *stage) open(t testing.TB) *Client {
 	no := false
 	c, err := Open(context.WithoutCancel(t.Context()), Config{Data: s.data, Store: StoreConfig{Driver: "losable"},
 		Policies: PolicySource{Path: s.policy, Watch: &no}}, s.parts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.client = c
+	return c
+}
+
+// hire starts another process: it has a receipts slot of its own, and the same
+// data directory.
+func (s *stage) hire(t testing.TB, _ string) *engine.Engine {
+	c := s.open(t)
+	s.hired = append(s.hired, c)
+	return c.Engine()
+}
+
+// reload puts the changed policy in force in every process.
+func (s *stage) reload(t testing.TB) {
+	for _, c := range append([]*Client{s.client}, s.hired...) {
+		if err := c.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // kill forgets the engine: nothing is settled, only the files are let go.
@@ -87,15 +116,17 @@ func (s *stage) kill(t testing.TB) {
 }
 
 func (s *stage) receipts(t testing.TB) []receipts.Receipt {
-	if err := s.client.log.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	var out []receipts.Receipt
-	for e, err := range s.client.log.Reader().All(receipts.Query{}) {
-		if err != nil {
+	for _, c := range append([]*Client{s.client}, s.hired...) {
+		if err := c.log.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, e.Receipt)
+		for e, err := range c.log.Reader().All(receipts.Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, e.Receipt)
+		}
 	}
 	return out
 }
@@ -114,9 +145,7 @@ func (s *stage) deny(t testing.TB, class string, on bool) {
 	from := strings.Index(text, `"prohibited": [`)
 	to := from + strings.IndexByte(text[from:], ']')
 	write(t, file, text[:from]+`"prohibited": [`+strings.Join(list, ", ")+text[to:])
-	if err := s.client.Reload(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.reload(t)
 }
 
 // casePolicy is the shipped bundle with the figures that the cases name: no
@@ -126,12 +155,15 @@ func casePolicy(t testing.TB) string {
 	if err := os.CopyFS(dir, os.DirFS("../policies")); err != nil {
 		t.Fatal(err)
 	}
+	const steady = "cooldown = { base = \"30s\", growth = 1.5, max = \"2m\", jitter = 0.0, retry_after_max = \"10m\" }\n"
 	file := filepath.Join(dir, "policy.toml")
 	text := read(t, file)
 	for _, r := range [][2]string{
 		{"ramp = { steps = [0.1, 0.5], every = \"10s\", min_successes = 3 }", "ramp = { steps = [] }"},
 		{"jitter = 0.2", "jitter = 0.0"},
 		{"successes = 3", "successes = 1"},
+		{"scope = [\"tool\", \"action\", \"tenant\"]\ncounts = [\"transient_transport\"", steady + "scope = [\"tool\", \"action\", \"tenant\"]\ncounts = [\"transient_transport\""},
+		{"scope = [\"model\", \"prompt_version\", \"schema\"]", steady + "scope = [\"model\", \"prompt_version\", \"schema\"]"},
 		{"successes = 2, gap", "successes = 1, gap"},
 		{`mode = "observe"`, `mode = "enforce"`},
 		{"enforce_writes = false", "enforce_writes = true"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -62,10 +63,11 @@ type Listen struct {
 
 // StoreConfig says where state that is overwritten is kept.
 type StoreConfig struct {
-	Driver string   `toml:"driver"`  // "sqlite" (default), "memory", or one of Parts.Stores
+	Driver string   `toml:"driver"`  // "sqlite" (default), "memory", or one of Parts.Stores; default: what the URL begins with
 	Path   string   `toml:"path"`    // of the SQLite file; default Data/state.db
-	DSN    string   `toml:"dsn"`     // of a driver that needs one
-	DSNEnv string   `toml:"dsn_env"` // the environment variable that holds it, so that no secret stands in a file
+	URL    string   `toml:"url"`     // of a database that a fleet shares: "postgres://…"
+	URLEnv string   `toml:"url_env"` // the environment variable that holds it, so that no secret stands in a file
+	Listen string   `toml:"listen"`  // where notices of changes come from, when not from URL: a direct one beside PgBouncer, or "none"
 	Wait   Duration `toml:"wait"`    // the most a dispatch waits for the store; default 2 s
 }
 
@@ -182,6 +184,12 @@ func (c *Config) complete() error {
 	}
 	def(&c.Listen.Agent, "127.0.0.1:4141")
 	def(&c.Listen.Operator, "127.0.0.1:4142")
+	if scheme, _, ok := strings.Cut(c.Store.URL, "://"); ok && c.Store.Driver == "" {
+		c.Store.Driver = strings.Replace(scheme, "postgresql", "postgres", 1)
+	}
+	if c.Store.URLEnv != "" {
+		def(&c.Store.Driver, "postgres")
+	}
 	def(&c.Store.Driver, "sqlite")
 	def(&c.Store.Path, filepath.Join(c.Data, "state.db"))
 	wait(&c.Store.Wait, 2*time.Second)
@@ -227,7 +235,7 @@ func (c *Config) ReplayInputs() bool {
 // carry it. Secrets are in none of it: tokens stand there as hashes, and
 // credentials as names of environment variables.
 func (c Config) Digest() string {
-	c.Store.DSN = "" // may carry a password
+	c.Store.URL, c.Store.Listen = "", "" // may carry a password
 	b, err := json.Marshal(c)
 	if err != nil {
 		panic("sdk: configuration does not encode: " + err.Error()) // only text and numbers

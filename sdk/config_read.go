@@ -227,8 +227,11 @@ func (c *Config) check() error {
 	if c.Listen.ClientCA != "" && c.Listen.TLSCert == "" {
 		add(c.wrong("listen.client_ca", "asks for client certificates, which needs listen.tls_cert and listen.tls_key"))
 	}
-	if c.Store.DSN != "" && c.Store.DSNEnv != "" {
-		add(c.wrong("store.dsn_env", "and store.dsn are both given; keep the one in the environment"))
+	if c.Store.URL != "" && c.Store.URLEnv != "" {
+		add(c.wrong("store.url_env", "and store.url are both given; keep the one in the environment"))
+	}
+	if c.Store.URL != "" && !strings.Contains(c.Store.URL, "://") {
+		add(c.wrong("store.url", "is no URL; write one such as \"postgres://fusebox@db.internal/fusebox\""))
 	}
 	if c.Trace.Share < 0 || c.Trace.Share > 1 {
 		add(c.wrong("trace.share", "is %g; write a number from 0 to 1", c.Trace.Share))

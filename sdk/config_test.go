@@ -163,7 +163,7 @@ func TestHashToken(t *testing.T) {
 func TestConfigDigest(t *testing.T) {
 	a := Config{Data: "/a"}
 	b := a
-	b.Store.DSN = "postgres://u:secret@h"
+	b.Store.URL = "postgres://u:secret@h"
 	if a.Digest() != b.Digest() {
 		t.Error("a password changes the digest")
 	}

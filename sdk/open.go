@@ -206,7 +206,7 @@ func (c *Client) openLog(ctx context.Context) error {
 }
 
 func (c *Client) openStore(ctx context.Context) error {
-	s, err := c.driver(ctx)
+	s, err := c.config.openStore(ctx, &c.parts)
 	if err != nil {
 		return err
 	}
@@ -215,26 +215,35 @@ func (c *Client) openStore(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) driver(ctx context.Context) (state.Store, error) {
-	sc := c.config.Store
-	if sc.DSNEnv != "" {
-		if sc.DSN = os.Getenv(sc.DSNEnv); sc.DSN == "" {
-			return nil, fmt.Errorf("open state store: the environment variable %s is empty; store.dsn_env names it", sc.DSNEnv)
+// OpenStore opens the state store that a configuration names, without an
+// engine: for whoever only looks. The caller closes it.
+func OpenStore(ctx context.Context, c Config, p Parts) (state.Store, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	return c.openStore(ctx, &p)
+}
+
+func (c *Config) openStore(ctx context.Context, p *Parts) (state.Store, error) {
+	sc := c.Store
+	if sc.URLEnv != "" {
+		if sc.URL = os.Getenv(sc.URLEnv); sc.URL == "" {
+			return nil, fmt.Errorf("open state store: the environment variable %s is empty; store.url_env names it", sc.URLEnv)
 		}
 	}
-	switch open := c.parts.Stores[sc.Driver]; {
+	switch open := p.Stores[sc.Driver]; {
 	case open != nil:
 		return open(ctx, sc)
 	case sc.Driver == "sqlite":
 		if err := os.MkdirAll(filepath.Dir(sc.Path), 0o700); err != nil {
 			return nil, fmt.Errorf("open state store %s: %w", sc.Path, err)
 		}
-		return sqlite.Open(ctx, sc.Path, sqlite.Options{Now: c.parts.now()})
+		return sqlite.Open(ctx, sc.Path, sqlite.Options{Now: p.now()})
 	case sc.Driver == "memory":
-		return memory.New(memory.Options{Now: c.parts.now()}), nil
+		return memory.New(memory.Options{Now: p.now()}), nil
 	}
 	known := []string{"sqlite", "memory"}
-	for n := range c.parts.Stores {
+	for n := range p.Stores {
 		known = append(known, n)
 	}
 	return nil, fmt.Errorf("open state store: driver %q is not linked into this program; store.driver may be %s", sc.Driver, quoted(known))

@@ -194,7 +194,7 @@ func TestOpenComplains(t *testing.T) {
 			return Config{Store: StoreConfig{Driver: "postgres"}}, Parts{}
 		}, []string{`"postgres" is not linked`, `"sqlite"`}},
 		{"an empty variable", func(t *testing.T) (Config, Parts) {
-			return Config{Store: StoreConfig{Driver: "postgres", DSNEnv: "FUSEBOX_TEST_NO_DSN"}}, Parts{}
+			return Config{Store: StoreConfig{Driver: "postgres", URLEnv: "FUSEBOX_TEST_NO_DSN"}}, Parts{}
 		}, []string{"FUSEBOX_TEST_NO_DSN is empty"}},
 		{"a key in the log folder", func(t *testing.T) (Config, Parts) {
 			d := t.TempDir()

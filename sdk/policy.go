@@ -44,20 +44,20 @@ type loaded struct {
 // snapshot, modules through the sandbox, settings into the engine's terms.
 // Modules that prev holds unchanged are shared with it. Nothing of a bundle
 // that fails to compile takes effect.
-func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, keepInput bool) (*loaded, error) {
-	return compileAs(ctx, b, b.Settings.Rollout.Stage, prev, p, keepInput)
+//
+// o is how the rules are compiled and what they have to pass; version and
+// breakers are filled in.
+func compile(ctx context.Context, b *policies.Bundle, prev *loaded, p *Parts, o rego.Options) (*loaded, error) {
+	return compileAs(ctx, b, b.Settings.Rollout.Stage, prev, p, o)
 }
 
 // compileAs is compile for a bundle that is in another stage than it says: a
 // candidate binds in its canary, and once it is promoted.
-func compileAs(ctx context.Context, b *policies.Bundle, stage taxonomy.Mode, prev *loaded, p *Parts, keepInput bool) (*loaded, error) {
+func compileAs(ctx context.Context, b *policies.Bundle, stage taxonomy.Mode, prev *loaded, p *Parts, o rego.Options) (*loaded, error) {
 	version := Version(b)
 	s := b.Settings
-	files := rego.Files{Data: b.Data, Roots: b.Roots}
-	for _, f := range b.Rego {
-		files.Modules = append(files.Modules, rego.Module{Path: f.Path, Source: f.Bytes})
-	}
-	snapshot, err := rego.Compile(ctx, &files, rego.Options{Version: version, KeepInput: keepInput, Breakers: regoBreakers(s)})
+	o.Version, o.Breakers = version, regoBreakers(s)
+	snapshot, err := compileRules(ctx, b, o)
 	if err != nil {
 		return nil, &policyError{b.Source, err}
 	}
@@ -71,9 +71,20 @@ func compileAs(ctx context.Context, b *policies.Bundle, stage taxonomy.Mode, pre
 	if len(s.Breakers) == 0 {
 		l.warn("the policy has no [[breaker]], so nothing will ever open; fusebox policy export DIR writes a complete one to begin from")
 	}
-	l.policy = &engine.Policy{
+	l.policy = l.terms(version)
+	for _, m := range l.modules {
+		l.policy.Classifiers, l.policy.Choosers = m.join(l.policy.Classifiers, l.policy.Choosers)
+	}
+	l.policy.Classifiers = append(l.policy.Classifiers, p.Classifiers...)
+	return l, nil
+}
+
+// terms are the settings in the engine's terms.
+func (l *loaded) terms(version taxonomy.PolicyVersion) *engine.Policy {
+	s := l.bundle.Settings
+	return &engine.Policy{
 		Version:     version,
-		Rules:       snapshot,
+		Rules:       l.snapshot,
 		Table:       builtin.Default().WithLoops(detector(&s.Loop)),
 		Breakers:    l.settings(),
 		Fallbacks:   contracts(s),
@@ -91,15 +102,10 @@ func compileAs(ctx context.Context, b *policies.Bundle, stage taxonomy.Mode, pre
 		HintMost:    s.Retry.RetryAfterMax,
 		Exhausted:   s.Budget.OnExhausted,
 		Reserve:     s.Budget.Reservation,
-		Observe:     observed(stage),
+		Observe:     observed(l.stage),
 		WritesFree:  !s.Rollout.EnforceWrites,
 		Close:       func() error { closeModules(l.modules); return nil },
 	}
-	for _, m := range l.modules {
-		l.policy.Classifiers, l.policy.Choosers = m.join(l.policy.Classifiers, l.policy.Choosers)
-	}
-	l.policy.Classifiers = append(l.policy.Classifiers, p.Classifiers...)
-	return l, nil
 }
 
 // A policyError says which source did not load, in the words of the room that
@@ -184,7 +190,7 @@ func (l *loaded) tools() []engine.Tool {
 	out := make([]engine.Tool, len(s.Tools))
 	for i, t := range s.Tools {
 		out[i] = engine.Tool{Tool: t.Tool, Action: t.Action, ActionClass: t.ActionClass, Effect: t.Effect, Compensate: t.Compensate,
-			Keyed: t.Idempotency != "", Timeout: t.Timeout, Reconcile: reconcilerName(&t.Reconcile),
+			Key: t.Idempotency, Timeout: t.Timeout, Reconcile: reconcilerName(&t.Reconcile),
 			Lookup: engine.Lookup{After: t.Reconcile.After, Every: t.Reconcile.Every, Tries: int64(t.Reconcile.Tries)},
 			Polls:  t.Loop == "poll" || t.Loop == "off"}
 		switch t.Condition {

@@ -78,7 +78,7 @@ func TestRevisionIsNotUsedTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := b.Build(policies.BuildOptions{})
+		raw, err := b.Build(policies.BuildOptions{Tests: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/fusebox-dev/fusebox/policies"
+	"github.com/fusebox-dev/fusebox/rego"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -117,7 +118,11 @@ func (c *Client) load(ctx context.Context, prev *loaded) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compile(ctx, b, prev, &c.parts, c.config.ReplayInputs())
+	o := rego.Options{KeepInput: c.config.ReplayInputs(), Mismatch: c.mismatch}
+	if !c.builtIn() {
+		proofOf(b, &o)
+	}
+	return compile(ctx, b, prev, &c.parts, o)
 }
 
 // read opens the bundle. A folder that is being edited is read until two
@@ -128,10 +133,11 @@ func (c *Client) read() (*policies.Bundle, error) {
 		return nil, err
 	}
 	o := policies.Options{Keys: keys, Watched: c.watched()}
-	switch path := c.config.Policies.Path; {
+	path := c.config.Policies.Path
+	switch {
 	case c.parts.Policy != nil:
 		return policies.Open(c.parts.Policy, o)
-	case path == "":
+	case c.builtIn():
 		return policies.Embedded()
 	default:
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

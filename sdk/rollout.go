@@ -11,6 +11,7 @@ import (
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/policies"
+	"github.com/fusebox-dev/fusebox/rego"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -78,7 +79,9 @@ func (c *Client) StartRollout(ctx context.Context, req StartRequest) (*Rollout, 
 	if err != nil {
 		return nil, fmt.Errorf("start a rollout: %w: %w", ErrCandidate, err)
 	}
-	next, err := compileAs(ctx, bundle, taxonomy.ModeEnforce, c.loaded.Load(), &c.parts, c.config.ReplayInputs())
+	o := rego.Options{KeepInput: c.config.ReplayInputs(), Mismatch: c.mismatch}
+	proofOf(bundle, &o)
+	next, err := compileAs(ctx, bundle, taxonomy.ModeEnforce, c.loaded.Load(), &c.parts, o)
 	if err != nil {
 		return nil, fmt.Errorf("start a rollout: %w: %w", ErrCandidate, err)
 	}

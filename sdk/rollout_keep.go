@@ -11,6 +11,7 @@ import (
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/policies"
+	"github.com/fusebox-dev/fusebox/rego"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -141,7 +142,7 @@ func Archived(b *policies.Bundle, path string) ([]byte, error) {
 			return raw, nil
 		}
 	}
-	return b.Build(policies.BuildOptions{}) // a folder, or an archive with its settings beside it
+	return b.Build(policies.BuildOptions{Tests: true}) // a folder, or an archive with its settings beside it
 }
 
 func (c *Client) storeCandidate(ctx context.Context, id string, raw []byte) error {
@@ -166,7 +167,9 @@ func (c *Client) loadCandidate(ctx context.Context, r *Rollout, prev *loaded) (*
 	if err != nil {
 		return nil, fmt.Errorf("rollout %s: %w", r.ID, err)
 	}
-	l, err := compileAs(ctx, b, taxonomy.ModeEnforce, prev, &c.parts, c.config.ReplayInputs())
+	// It passed its tests when the rollout began, and its version says that it is
+	// the same.
+	l, err := compileAs(ctx, b, taxonomy.ModeEnforce, prev, &c.parts, rego.Options{KeepInput: c.config.ReplayInputs(), Mismatch: c.mismatch})
 	if err != nil {
 		return nil, err
 	}

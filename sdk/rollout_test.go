@@ -340,11 +340,11 @@ func TestCanaryReplays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		questions, err := engine.ParseQuestions(sealed)
+		doc, err := engine.ParseSealed(sealed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, q := range questions {
+		for _, q := range doc.Questions {
 			again, err := rules.Replay(t.Context(), rego.Entrypoint(q.Entrypoint), q.Input)
 			if got := engine.AppendAnswer(nil, again); err != nil || string(got) != string(q.Answer) {
 				t.Fatalf("%s of %s: %s, recorded %s: %v", q.Entrypoint, r.Cohort, got, q.Answer, err)

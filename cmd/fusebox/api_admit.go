@@ -73,8 +73,12 @@ func (s *server) give(p *engine.Permit) *permitDoc {
 		ID: p.ID(), Token: s.tokens.issue(p.ID(), given.operation, given.ends), ExpiresAt: given.ends.UTC(),
 		OnExpiry: taxonomy.Unknown, Probe: p.Probe(), MaxDispatch: 1,
 	}
-	if op.Effect.Writes() && op.IdempotencyKey != "" {
-		d.Headers = map[string]string{"Idempotency-Key": op.IdempotencyKey}
+	switch header, argument, key := p.Key(); {
+	case key == "":
+	case argument != "":
+		d.Arguments = map[string]string{argument: key}
+	default:
+		d.Headers = map[string]string{header: key}
 	}
 	return d
 }

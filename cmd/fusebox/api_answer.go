@@ -36,7 +36,8 @@ type permitDoc struct {
 	OnExpiry    taxonomy.Outcome  `json:"on_expiry"` // once dispatched: what it counts as when nobody records
 	Probe       bool              `json:"probe"`
 	MaxDispatch int               `json:"max_dispatch"`
-	Headers     map[string]string `json:"headers,omitempty"` // send these along
+	Headers     map[string]string `json:"headers,omitempty"`   // send these along
+	Arguments   map[string]string `json:"arguments,omitempty"` // add these to the call's arguments
 }
 
 // receiptRef names a receipt. Index is its place in the log, null until it is

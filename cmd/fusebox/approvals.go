@@ -32,7 +32,7 @@ func approvalsListCommand() *cobra.Command {
 		if srv != nil {
 			err = srv.get(cmd.Context(), "/v1/approvals", &doc)
 		} else {
-			doc.Approvals, err = itemsIn(cmd.Context(), dir, func(o operations) ([]taxonomy.Approval, error) {
+			doc.Approvals, err = itemsIn(cmd, dir, func(o operations) ([]taxonomy.Approval, error) {
 				return o.store.Approvals(cmd.Context(), mostIntents)
 			})
 		}

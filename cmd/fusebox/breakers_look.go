@@ -73,7 +73,7 @@ func storedCircuits(cmd *cobra.Command, dir string, clock engine.Clock) (*engine
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(ctx, dir) // first: a directory that is none is the plainer mistake
+	store, err := openStore(cmd, dir) // first: a directory that is none is the plainer mistake
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func change(cmd *cobra.Command, path string, body, answer any, local func(contex
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil && cfg.Store.Driver == "" {
+	if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil && !shared(cfg) {
 		return withStatus(exitSetup, fmt.Errorf("data directory %s holds no state; name the directory of a server with --data, or its operator plane with --server", dir))
 	}
 	if override(cmd, "policies", &cfg.Policies.Path); cfg.Policies.Path == "" {
@@ -47,7 +47,7 @@ func change(cmd *cobra.Command, path string, body, answer any, local func(contex
 	watch := false
 	cfg.Data, cfg.Policies.Watch = dir, &watch
 	clock := engine.RealClock()
-	client, err := sdk.Open(cmd.Context(), cfg, sdk.Parts{Build: buildName(), Clock: clock})
+	client, err := sdk.Open(cmd.Context(), cfg, sdk.Parts{Build: buildName(), Clock: clock, Stores: stores})
 	if err != nil {
 		return withStatus(exitSetup, err)
 	}

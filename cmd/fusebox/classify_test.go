@@ -29,6 +29,7 @@ func TestClassifyCorpus(t *testing.T) {
 			Layers     []string `json:"layers"`
 			NotLayers  []string `json:"not_layers"`
 			Replayable *bool    `json:"replayable"`
+			RetryAfter *int64   `json:"retry_after_ms"`
 		} `json:"expected"`
 		Alternatives []string `json:"alternatives"`
 	}
@@ -62,7 +63,7 @@ func TestClassifyCorpus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := map[string]int{}
+	n, hints := map[string]int{}, 0
 	for _, r := range corpus {
 		line, err := json.Marshal(map[string]any{"id": r.ID, "observation": r.Observation})
 		if err != nil {
@@ -98,11 +99,19 @@ func TestClassifyCorpus(t *testing.T) {
 		n["outcome"] += count(v.Outcome.String() == e.Outcome || slices.Contains(e.OutcomeToo, v.Outcome.String()))
 		n["class"] += count(class == e.Class || slices.Contains(r.Alternatives, class))
 		n["retry"] += count(retry == e.Retry || slices.Contains(also, retry))
+		if want := e.RetryAfter; want != nil {
+			hints++
+			n["hint"] += count(v.RetryAfterMS != nil && *v.RetryAfterMS >= *want && *v.RetryAfterMS <= *want+1000)
+		}
 		n["feeds"] += count(class != e.Class || !slices.ContainsFunc(e.Layers, func(l string) bool { return !fed[l] }))
 	}
 	t.Logf("%d records: %v", len(corpus), n)
-	for what, least := range map[string]float64{"outcome": 0.99, "class": 0.98, "retry": 0.98, "feeds": 0.98} {
-		if got := float64(n[what]) / float64(len(corpus)); got < least {
+	for what, least := range map[string]float64{"outcome": 0.99, "class": 0.98, "retry": 0.98, "feeds": 0.98, "hint": 0.97} {
+		of := len(corpus)
+		if what == "hint" {
+			of = hints
+		}
+		if got := float64(n[what]) / float64(of); got < least {
 			t.Errorf("%s %.3f, want at least %.2f", what, got, least)
 		}
 	}

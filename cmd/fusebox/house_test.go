@@ -32,7 +32,7 @@ var rooms = map[string]string{
 	"wasm/hostile":           "",
 	"policies":               "taxonomy taxonomy/jsonscan breaker",
 	"engine":                 "taxonomy taxonomy/jsonscan breaker receipts engine/state",
-	"engine/replay":          "taxonomy taxonomy/jsonscan receipts engine",
+	"engine/replay":          "taxonomy taxonomy/jsonscan breaker receipts engine",
 	"engine/state":           "taxonomy",
 	"engine/state/memory":    "taxonomy engine/state",
 	"engine/state/sqlite":    "taxonomy engine/state",

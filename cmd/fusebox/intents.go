@@ -15,7 +15,7 @@ import (
 
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
-	"github.com/fusebox-dev/fusebox/engine/state/sqlite"
+	"github.com/fusebox-dev/fusebox/sdk"
 )
 
 func intentsCommand() *cobra.Command {
@@ -78,7 +78,7 @@ func listIntents(cmd *cobra.Command, q state.IntentQuery, query url.Values) ([]i
 		err := srv.get(cmd.Context(), "/v1/intents?"+query.Encode(), &answer)
 		return append(list, answer.Intents...), err
 	}
-	store, err := openStore(cmd.Context(), dir)
+	store, err := openStore(cmd, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -104,16 +104,23 @@ func where(cmd *cobra.Command) (dir string, srv *serverClient, err error) {
 	return dir, serverOf(cmd, dir), nil
 }
 
-// openStore opens the state of a data directory that must exist: looking at a
-// directory must not make one.
-func openStore(ctx context.Context, dir string) (state.Store, error) {
-	path := filepath.Join(dir, "state.db")
-	if _, err := os.Stat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, withStatus(exitSetup, fmt.Errorf("open %w; name a data directory that this user may read with --data, or a running server with --server", err))
-	} else if err != nil {
-		return nil, withStatus(exitSetup, fmt.Errorf("open %s: there is no state; name the directory of a server with --data, or a running one with --server", path))
+// openStore opens the state of a data directory that must exist, or the database
+// that its configuration names: looking at a directory must not make one.
+func openStore(cmd *cobra.Command, dir string) (state.Store, error) {
+	cfg, err := readConfig(cmd)
+	if err != nil {
+		return nil, err
 	}
-	store, err := sqlite.Open(ctx, path, sqlite.Options{})
+	cfg.Data = dir
+	if !shared(cfg) {
+		path := filepath.Join(dir, "state.db")
+		if _, err := os.Stat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, withStatus(exitSetup, fmt.Errorf("open %w; name a data directory that this user may read with --data, or a running server with --server", err))
+		} else if err != nil {
+			return nil, withStatus(exitSetup, fmt.Errorf("open %s: there is no state; name the directory of a server with --data, or a running one with --server", path))
+		}
+	}
+	store, err := sdk.OpenStore(cmd.Context(), cfg, sdk.Parts{Stores: stores})
 	return store, withStatus(exitSetup, err)
 }
 

@@ -42,67 +42,6 @@ func policyVersionCommand() *cobra.Command {
 	return cmd
 }
 
-// checkDoc is the answer of fusebox policy check --json.
-type checkDoc struct {
-	OK       bool       `json:"ok"`
-	Version  string     `json:"version,omitempty"`
-	Problems []string   `json:"problems,omitempty"`
-	Warnings []string   `json:"warnings,omitempty"` // what is allowed but unwise, or not carried out by this build
-	Breakers []checkRow `json:"breakers,omitempty"`
-}
-
-type checkRow struct {
-	Name  string `json:"name"`
-	Layer string `json:"layer"`
-	Mode  string `json:"mode"`
-}
-
-func policyCheckCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "check [PATH]",
-		Short: "Load a policy as a server would, and say what is wrong",
-		Long: `Check reads, compiles and type-checks a policy exactly as serve does, opens its
-modules, and changes nothing. It prints the version that receipts would carry,
-or every problem with its file and line.
-
-Exit status: 0 it loads; 1 it does not.`,
-		Example: `  fusebox policy check ./policies
-  fusebox policy check bundle.tar.gz --json`,
-		Args: cobra.MaximumNArgs(1),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, warnings, err := policyAt(cmd, args)
-		if err != nil {
-			if *asJSON {
-				if werr := writeJSON(cmd.OutOrStdout(), checkDoc{Problems: problemsOf(err)}); werr != nil {
-					return werr
-				}
-				return withStatus(exitFailed, errSilent)
-			}
-			return &statusError{exitFailed, err}
-		}
-		defer p.Close()
-		d := checkDoc{OK: true, Version: string(p.Version), Warnings: warnings}
-		for _, b := range p.Breakers {
-			d.Breakers = append(d.Breakers, checkRow{b.Name, b.Layer.String(), b.Rule.Mode.String()})
-		}
-		if *asJSON {
-			return writeJSON(cmd.OutOrStdout(), d)
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s loads\n", d.Version)
-		for _, w := range d.Warnings {
-			fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", w)
-		}
-		rows := make([][]string, 0, len(d.Breakers))
-		for _, b := range d.Breakers {
-			rows = append(rows, []string{b.Name, b.Layer, b.Mode})
-		}
-		return writeTable(cmd.OutOrStdout(), []string{"breaker", "layer", "mode"}, rows)
-	}
-	return cmd
-}
-
 func policyExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export DIR",

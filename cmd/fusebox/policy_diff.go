@@ -56,7 +56,7 @@ Exit status: 0 it was compared; 4 authority got looser somewhere and
 		}
 		p := progressOf(cmd, "inputs")
 		p.say("comparing the decision tables")
-		d := diffDoc{Decisions: rego.Compare(ctx, rules[0], rules[1]), Settings: policies.SettingChanges(bundles[0], bundles[1])}
+		d := diffDoc{Decisions: rego.Compare(ctx, rules[0], rules[1], p.at), Settings: policies.SettingChanges(bundles[0], bundles[1])}
 		p.end()
 		if err := ctx.Err(); err != nil {
 			return err

@@ -87,7 +87,7 @@ type policyModule struct {
 func describePolicy(b *policies.Bundle, s *rego.Snapshot) policyDoc {
 	d := policyDoc{Version: string(sdk.Version(b)), Revision: b.Revision, Source: b.Source, Stage: b.Settings.Rollout.Stage.String(),
 		Breakers: []policyBreaker{}, Modules: []policyModule{}, Reads: map[string][]string{}, Warnings: []string{},
-		Findings: append([]policies.Finding{}, b.Findings()...), Files: []string{}}
+		Findings: append([]policies.Finding{}, findingsOf(b, s)...), Files: []string{}}
 	for _, k := range b.Settings.Breakers {
 		r := &k.Rule
 		d.Breakers = append(d.Breakers, policyBreaker{Name: k.Name, Layer: k.Layer.String(), Mode: r.Mode.String(), Scope: k.Scope,

@@ -31,9 +31,10 @@ func policyBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [PATH] --output FILE",
 		Short: "Make one archive of a policy, signed or not",
-		Long: `Build loads a policy as a server would and writes it as one archive: Rego, data,
-policy.toml and the modules it pins. Stock opa loads the archive, too. The same
-policy gives the same bytes. A policy that does not load is not built.
+		Long: `Build loads a policy as a server would, its tests included, and writes it as one
+archive: Rego with its tests, data, policy.toml and the modules it pins. Stock opa
+loads the archive, too. The same policy gives the same bytes. A policy that does
+not load is not built.
 
 ` + keyHelp + `
 
@@ -45,7 +46,7 @@ written.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write the archive to this `FILE`")
-	cmd.Flags().BoolVar(&tests, "tests", false, "keep the Rego tests, so that the receiver can run them")
+	cmd.Flags().BoolVar(&tests, "tests", true, "keep the Rego tests: a server runs them before the policy takes effect, and takes one without tests only from a signer it trusts")
 	addSigning(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -71,7 +71,7 @@ func listItems(cmd *cobra.Command, want string) (doc queueDoc, err error) {
 	if srv != nil {
 		return doc, srv.get(cmd.Context(), "/v1/queue?"+url.Values{"state": {want}}.Encode(), &doc)
 	}
-	doc.Items, err = itemsIn(cmd.Context(), dir, func(o operations) ([]itemDoc, error) {
+	doc.Items, err = itemsIn(cmd, dir, func(o operations) ([]itemDoc, error) {
 		return items(cmd.Context(), o.store, states, mostIntents)
 	})
 	return doc, err
@@ -117,9 +117,9 @@ func showItem(cmd *cobra.Command, it itemDoc) error {
 }
 
 // itemsIn reads something of a data directory's state without an engine.
-func itemsIn[T any](ctx context.Context, dir string, read func(operations) (T, error)) (T, error) {
+func itemsIn[T any](cmd *cobra.Command, dir string, read func(operations) (T, error)) (T, error) {
 	var none T
-	store, err := openStore(ctx, dir)
+	store, err := openStore(cmd, dir)
 	if err != nil {
 		return none, err
 	}

@@ -23,11 +23,11 @@ prune and keys --rotate write, and want the directory for themselves.`,
 		receiptsKeysCommand(), receiptsPruneCommand(), receiptsEraseCommand())
 }
 
-// receiptsRoot is the folder of logs that a command reads: its argument, or the
-// one of the data directory.
+// receiptsRoot is the folder of logs that a command reads: its argument, which may
+// also be a data directory or one log, or the one of the configuration.
 func receiptsRoot(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 {
-		return args[0], nil
+		return receiptsIn(args[0]), nil
 	}
 	cfg, err := readConfig(cmd)
 	if err != nil {

@@ -48,6 +48,9 @@ func percent(ppm int64) string { return fmt.Sprintf("%g %%", float64(ppm/1000)/1
 
 // counts holds what a circuit had counted against its limits.
 func (x *explainer) counts(r *receipts.Receipt) {
+	if r.Reason == "hard_signal" || r.Reason == "retry_after" || r.Reason == "override" {
+		return // it did not go by counts
+	}
 	w := &r.Window
 	if w.Kind == receipts.NoWindow {
 		return
@@ -114,4 +117,38 @@ func (x *explainer) flipTransition() {
 	default:
 		say(&x.Flip, "%s not happening.", r.Reason)
 	}
+}
+
+// equalCalls says how often a run had made the call that was refused as repeated.
+func (x *explainer) equalCalls() {
+	r := x.r
+	if r.Reason != "identical_call_repeated" || r.ArgsFP == "" || r.RunID == "" {
+		return
+	}
+	var before int64
+	q := receipts.Query{Kinds: []receipts.Kind{receipts.KindOutcome}, RunID: r.RunID, Until: time.UnixMicro(r.TimeUS + 1)}
+	for e, err := range receipts.All(x.logs, q) {
+		if err != nil {
+			return
+		}
+		if o := &e.Receipt; o.Operation == r.Operation && o.ArgsFP == r.ArgsFP && o.RemoteCallAttempted {
+			before++
+		}
+	}
+	say(&x.Why, "Run %s had made this call with the same arguments %d %s before, and the policy's [loop] allows no more.", r.RunID, before, plain(before, "time", "times"))
+}
+
+// reconciled says how an UNKNOWN outcome was settled later.
+func (x *explainer) reconciled() (ok bool) {
+	q := receipts.Query{Kinds: []receipts.Kind{receipts.KindReconcile}, Parent: x.r.Parent}
+	for e, err := range receipts.All(x.logs, q) {
+		if err != nil {
+			break
+		}
+		if f := &e.Receipt; f.Finding == receipts.FindingApplied || f.Finding == receipts.FindingNotApplied {
+			say(&x.Flip, "It is known by now: at %s %s found it %s (receipt %s).", clock(f.TimeUS), dash(f.By), strings.ReplaceAll(f.Finding.String(), "_", " "), f.ID)
+			ok = true
+		}
+	}
+	return ok
 }

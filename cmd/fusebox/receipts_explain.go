@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -10,18 +9,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/policies"
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 func receiptsExplainCommand() *cobra.Command {
+	var policy string
 	cmd := &cobra.Command{
 		Use:   "explain ID [DIR]",
 		Short: "Say in plain sentences what was decided, why, and what would have changed it",
 		Long: `Explain reads one receipt, and those that it answers or caused, and says what was
 decided, by which rules, the counts against their limits, which module was asked
 and what it said, how far it reaches, and what would have flipped it. It adds
-nothing that the log does not hold.
+nothing that the log does not hold, but for the lines at which the rules stand:
+those are of the bundle with the digest of the receipt, at --policy, in the data
+directory or built in.
 
 Exit status: 0 explained; 1 there is no such receipt; 2 DIR is no receipts log.`,
 		Example: `  fusebox receipts list --kind transition -n 5
@@ -30,13 +33,14 @@ Exit status: 0 explained; 1 there is no such receipt; 2 DIR is no receipts log.`
 		Args: cobra.RangeArgs(1, 2),
 	}
 	addData(cmd)
+	cmd.Flags().StringVar(&policy, "policy", "", "the policy that decided, at this `PATH`: for the lines of its rules")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		e, logs, err := findReceipt(cmd, args[0], args[1:])
 		if err != nil {
 			return err
 		}
-		x := explainReceipt(&e.Receipt, logs, answersTo(&e, logs))
+		x := explainReceipt(&e.Receipt, logs, answersTo(&e, logs), policyOf(&e.Receipt, policy, logs))
 		x.Log, x.Index = e.Log, e.Index
 		if *asJSON {
 			return writeJSON(cmd.OutOrStdout(), x)
@@ -84,13 +88,13 @@ func answersTo(e *receipts.Entry, logs []*receipts.Reader) []engine.Question {
 		if l.Origin() != e.Log {
 			continue
 		}
-		keys := inputKeysOf(filepath.Dir(filepath.Clean(l.Dir())), l.Dir(), "")
+		keys := inputKeysOf(l.Dir(), "")
 		sealed, err := receipts.OpenInputs(l.Dir(), keys).Open(&e.Receipt)
 		if err != nil {
 			return nil
 		}
-		questions, _ := engine.ParseQuestions(sealed)
-		return questions
+		kept, _ := engine.ParseSealed(sealed) // what cannot be read was not asked
+		return kept.Questions
 	}
 	return nil
 }
@@ -98,13 +102,14 @@ func answersTo(e *receipts.Entry, logs []*receipts.Reader) []engine.Question {
 // explainer puts one receipt into sentences.
 type explainer struct {
 	*explanation
-	r    *receipts.Receipt
-	logs []*receipts.Reader
+	r      *receipts.Receipt
+	logs   []*receipts.Reader
+	bundle *policies.Bundle // that decided; nil where it is not at hand
 }
 
-func explainReceipt(r *receipts.Receipt, logs []*receipts.Reader, asked []engine.Question) explanation {
+func explainReceipt(r *receipts.Receipt, logs []*receipts.Reader, asked []engine.Question, bundle *policies.Bundle) explanation {
 	x := explainer{&explanation{Receipt: r.ID.String(), Kind: r.Kind.String(), Rules: append([]string{}, r.Rules...),
-		What: []string{}, Why: []string{}, Reach: []string{}, Flip: []string{}, Under: []string{}}, r, logs}
+		What: []string{}, Why: []string{}, Reach: []string{}, Flip: []string{}, Under: []string{}}, r, logs, bundle}
 	switch r.Kind {
 	case receipts.KindAdmission:
 		x.admission()
@@ -115,8 +120,8 @@ func explainReceipt(r *receipts.Receipt, logs []*receipts.Reader, asked []engine
 	default:
 		x.other()
 	}
-	for _, q := range asked {
-		say(&x.Why, "Policy was asked for its %s and answered %s", q.Entrypoint, q.Answer)
+	for i := range asked {
+		x.Why = append(x.Why, answered(&asked[i])...)
 	}
 	x.faults()
 	x.under()
@@ -168,6 +173,7 @@ func (x *explainer) admission() {
 			x.counts(opened)
 		}
 	}
+	x.equalCalls()
 	x.budget()
 	x.reach(r.Layer, r.Scope, "")
 	for _, c := range r.Circuits {
@@ -273,6 +279,7 @@ func (x *explainer) flipOutcome() {
 		return f.Signal != taxonomy.SignalExcluded && f.Signal != taxonomy.SignalSuccess
 	})
 	switch {
+	case r.Outcome.OK && r.Outcome.V == taxonomy.Unknown && x.reconciled():
 	case r.Outcome.OK && r.Outcome.V == taxonomy.Unknown:
 		say(&x.Flip, "A look at the remote: fusebox intents reconcile ID --applied or --not-applied.")
 	case counted:
@@ -341,9 +348,16 @@ func (x *explainer) rollout() {
 }
 
 func (x *explainer) rules(intro string) {
-	if len(x.r.Rules) > 0 {
-		say(&x.Why, "%s: %s.", intro, strings.Join(x.r.Rules, ", "))
+	if len(x.r.Rules) == 0 {
+		return
 	}
+	rules := slices.Clone(x.r.Rules)
+	for i, rule := range rules {
+		if at := ruleLine(x.bundle, rule); at != "" {
+			rules[i] += " (" + at + ")"
+		}
+	}
+	say(&x.Why, "%s: %s.", intro, strings.Join(rules, ", "))
 }
 
 func (x *explainer) budget() {

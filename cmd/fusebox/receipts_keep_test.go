@@ -80,7 +80,7 @@ func TestExplainFailureRatio(t *testing.T) {
 		r := receipts.Receipt{Kind: receipts.KindTransition, Reason: "failure_ratio", PrevState: receipts.StateClosed, State: receipts.StateOpen,
 			Scope: "provider:a/b", Layer: taxonomy.LayerProvider, Window: counted(receipts.TimeWindow, c.failures, c.samples, 1),
 			Limits: []receipts.Count{{Name: "open_ppm", N: c.limit}, {Name: "min_samples", N: 20}}}
-		x := explainReceipt(&r, nil, nil)
+		x := explainReceipt(&r, nil, nil, nil)
 		if got := strings.Join(x.Flip, " "); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%d of %d over %d: %q, want %q", c.failures, c.samples, c.limit, got, c.want)
 		}

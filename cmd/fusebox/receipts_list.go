@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,12 @@ func receiptsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [DIR]",
 		Short: "List receipts, the newest last",
+		Long: `List shows receipts one to a line: when, of what kind, about which operation or
+circuit, what was decided and why, and the id that show, explain, why and prove
+take. It judges nothing: fusebox receipts verify does. Where the log holds fewer
+receipts than its signed head knows, it says so.
+
+Exit status: 0 listed; 1 a log is damaged; 2 DIR is no receipts log.`,
 		Example: `  fusebox receipts list
   fusebox receipts list --kind transition --since 1h
   fusebox receipts list DIR/receipts --request 0198c5f0-… --json`,
@@ -33,6 +40,9 @@ func receiptsListCommand() *cobra.Command {
 		logs, err := openLogs(root)
 		if err != nil {
 			return err
+		}
+		for _, l := range logs {
+			warnShort(cmd, l)
 		}
 		q.Newest = true
 		var list []receipts.Entry
@@ -58,4 +68,17 @@ func receiptsListCommand() *cobra.Command {
 		return writeTable(cmd.OutOrStdout(), entryHeader, rows)
 	}
 	return cmd
+}
+
+// warnShort says on standard error that a log ends before its signed head: what
+// is listed is not all there was.
+func warnShort(cmd *cobra.Command, l *receipts.Reader) {
+	head, err := l.Head()
+	if err != nil || head.Size <= l.Size() {
+		return
+	}
+	// A live log may have grown since it was opened.
+	if again, err := receipts.OpenReader(l.Dir()); err == nil && again.Size() < head.Size {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: a signed head knows %d receipts, only %d are there; fusebox receipts verify says more\n", l.Dir(), head.Size, again.Size())
+	}
 }

@@ -15,6 +15,13 @@ func receiptsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID [DIR]",
 		Short: "Show one receipt, as it was sealed",
+		Long: `Show prints one receipt with all its fields; --json adds its log and its place in
+it. The fields are those of receipts/schema/receipt.v1.json: times are Unix
+microseconds, ratios parts per million. fusebox receipts explain says the same in
+sentences.
+
+Exit status: 0 shown; 1 there is no such receipt; 2 DIR is no receipts log, or ID
+is no receipt id.`,
 		Example: `  fusebox receipts show 0198c5f0-7e0a-7b7e-8000-6f1d0c9a1b2c
   fusebox receipts show 0198c5f0-7e0a-7b7e-8000-6f1d0c9a1b2c DIR/receipts --json`,
 		Args: cobra.RangeArgs(1, 2),

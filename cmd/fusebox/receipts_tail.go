@@ -17,6 +17,11 @@ func receiptsTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail [DIR]",
 		Short: "Show receipts as they are written, until interrupted",
+		Long: `Tail begins with the newest receipts and shows each new one as it reaches the
+log's files, of all logs in DIR, until interrupted. It judges nothing and may run
+beside a server.
+
+Exit status: 0 interrupted; 1 a log is damaged; 2 DIR is no receipts log.`,
 		Example: `  fusebox receipts tail
   fusebox receipts tail --kind transition,reconcile
   fusebox receipts tail DIR/receipts --json`,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,9 @@ func receiptsVerifyCommand() *cobra.Command {
 		Long: `Verify judges every log in DIR (the receipts folder of a run, or one log in
 it) and trusts nothing in there: signatures of all checkpoints, the Merkle root
 over all receipts, numbering, the chain of circuit states, and that every write
-that was dispatched has an answer.
+that was dispatched has an answer. --deep also reads every field, and looks at
+every sealed input for replay: it must be there or erased by a receipt, whole,
+and, where the tenant's key is at hand, the one that its receipt committed to.
 
 By itself it proves that a log is consistent. Whoever holds the signing key
 could still write another consistent log, so compare with a checkpoint that was
@@ -36,11 +39,19 @@ everything is proven, such as receipts newer than the trusted checkpoint.`,
 	cmd.Flags().StringArrayVar(&o.Trusted, "trusted", nil, "compare with the checkpoints in this `FILE`, or in the *.checkpoint files of this folder; may be repeated")
 	cmd.Flags().StringArrayVar(&o.Keys, "key", nil, "accept only logs that begin with this verifier key; a `KEY` or a file of keys; may be repeated")
 	cmd.Flags().BoolVar(&o.Deep, "deep", false, "read every field of every receipt and encode it again")
+	cmd.Flags().StringVar(&o.InputKeys, "input-keys", "", "folder of the `KEYS` to sealed inputs, without the slot's number at its end (default: keys/inputs beside the receipts folder)")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		root, err := receiptsRoot(cmd, args)
 		if err != nil {
 			return err
+		}
+		if o.InputKeys == "" {
+			logs := root
+			if dirs, err := receipts.Logs(root); err == nil && len(dirs) == 1 && filepath.Clean(dirs[0]) == filepath.Clean(root) {
+				logs = filepath.Dir(filepath.Clean(root)) // one log was named, not the folder of logs
+			}
+			o.InputKeys = inputKeysBeside(logs)
 		}
 		v, err := receipts.Verify(cmd.Context(), root, o)
 		if err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,13 +15,17 @@ import (
 )
 
 func receiptsWhyCommand() *cobra.Command {
+	var policy string
 	cmd := &cobra.Command{
 		Use:   "why ID1 ID2 [DIR]",
 		Short: "Say what differs between two receipts, and which of it made the difference",
 		Long: `Why compares what two receipts record: policy, configuration, module, outcome and
 class, counts, the circuit's prior state, scope, override, operation. Where one
 of these alone explains that the decisions differ it says so; where the receipts
-do not tell, it says that too. With --runs the ids are those of two runs: it walks
+do not tell, it says that too. Where authority answered differently, and the policy
+that decided is at hand (--policy, in the data directory, built in), it is asked
+again with each differing fact in the place of the first one's, alone, and those
+that flip the answer are named; or else two of them together. With --runs the ids are those of two runs: it walks
 them side by side to the first decision that differs, and compares that one.
 
 Exit status: 0 compared; 1 there is no such receipt or run; 2 DIR is no receipts log.`,
@@ -30,12 +36,13 @@ Exit status: 0 compared; 1 there is no such receipt or run; 2 DIR is no receipts
 	}
 	addData(cmd)
 	runs := cmd.Flags().Bool("runs", false, "compare two runs, up to the first decision that differs")
+	cmd.Flags().StringVar(&policy, "policy", "", "the policy that decided, at this `PATH`; it is asked again")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *runs {
 			return whyRuns(cmd, args, *asJSON)
 		}
-		a, _, err := findReceipt(cmd, args[0], args[2:])
+		a, logs, err := findReceipt(cmd, args[0], args[2:])
 		if err != nil {
 			return err
 		}
@@ -44,6 +51,7 @@ Exit status: 0 compared; 1 there is no such receipt or run; 2 DIR is no receipts
 			return err
 		}
 		d := compareReceipts(&a.Receipt, &b.Receipt)
+		d.ask(cmd.Context(), &a, &b, logs, policy)
 		if *asJSON {
 			return writeJSON(cmd.OutOrStdout(), d)
 		}
@@ -95,7 +103,7 @@ var dimensions = []struct {
 	{"arguments", func(r *receipts.Receipt) string { return r.ArgsFP }},
 	{"module", func(r *receipts.Receipt) string { return strings.TrimSpace(r.Module.Name + " " + r.Module.Digest) }},
 	{"module fault", func(r *receipts.Receipt) string { return r.Module.Error }},
-	{"classified by", func(r *receipts.Receipt) string { return r.ClassifiedBy }},
+	{"classifier", func(r *receipts.Receipt) string { return r.ClassifiedBy }},
 	{"outcome and class", func(r *receipts.Receipt) string {
 		return strings.TrimSpace(optional(r.Outcome.OK, r.Outcome.V) + " " + optional(r.ErrorClass != taxonomy.NoClass, r.ErrorClass) + " " + r.ErrorCode)
 	}},
@@ -110,6 +118,7 @@ var dimensions = []struct {
 	}},
 	{"limits", func(r *receipts.Receipt) string { return countsText(r.Limits) }},
 	{"budget", func(r *receipts.Receipt) string { return countsText(r.Budget) }},
+	{"rules", func(r *receipts.Receipt) string { return strings.Join(r.Rules, ", ") }},
 	{"attempt", func(r *receipts.Receipt) string { return strconv.FormatInt(r.Attempt, 10) }},
 }
 
@@ -170,9 +179,9 @@ func compareReceipts(a, b *receipts.Receipt) whyDoc {
 func consequences(k receipts.Kind) []string {
 	switch k {
 	case receipts.KindAdmission:
-		return []string{"outcome and class", "scope"}
+		return []string{"outcome and class", "scope", "rules"}
 	case receipts.KindOutcome:
-		return []string{"outcome and class", "scope"}
+		return []string{"outcome and class", "scope", "rules"}
 	}
 	return nil
 }
@@ -202,6 +211,14 @@ func (d *whyDoc) conclude(a, b *receipts.Receipt) {
 			return
 		}
 	}
+	if a.Kind == receipts.KindOutcome && slices.Contains(causes, "classifier") {
+		d.explain("classifier", "what came back was judged by different rules, and the verdict is theirs")
+		return
+	}
+	if how := refusedForItsRun(a, b); how != "" {
+		d.Explains, d.Says = "history of the run", how
+		return
+	}
 	ruled := []string{"policy", "configuration", "mode", "approval"}
 	held := !slices.ContainsFunc(causes, func(c string) bool { return slices.Contains(ruled, c) })
 	switch {
@@ -230,4 +247,54 @@ func refusedByCircuit(rs ...*receipts.Receipt) bool {
 	return slices.ContainsFunc(rs, func(r *receipts.Receipt) bool {
 		return r.Decision.OK && r.Decision.V != taxonomy.DecideAllow && r.State != receipts.NoState && r.State != receipts.StateClosed
 	})
+}
+
+// refusedForItsRun says so where a run was stopped for what it had done before.
+func refusedForItsRun(rs ...*receipts.Receipt) string {
+	for _, r := range rs {
+		if r.Kind == receipts.KindAdmission && r.Layer == taxonomy.LayerWorkflow && r.ErrorClass == taxonomy.NoProgress {
+			return fmt.Sprintf("The history of the run explains it: %s was refused because of %s, whatever else differs. fusebox receipts explain %s counts the calls before it.",
+				dash(r.Operation), r.Reason, r.ID)
+		}
+	}
+	return ""
+}
+
+// ask lets the policy that decided say which single fact turns the first answer
+// of authority into the second, where that is why they differ.
+func (d *whyDoc) ask(ctx context.Context, a, b *receipts.Entry, logs []*receipts.Reader, path string) {
+	if d.Same || d.Explains != "" || a.Receipt.PolicyVersion != b.Receipt.PolicyVersion {
+		return
+	}
+	qa, qb := questionOf(answersTo(a, logs), "authority"), questionOf(answersTo(b, logs), "authority")
+	if qa == nil || qb == nil || bytes.Equal(qa.Answer, qb.Answer) {
+		return
+	}
+	bundle := policyOf(&a.Receipt, path, logs)
+	if bundle == nil {
+		d.Says += " Authority answered differently; with --policy, the policy that decided says which fact did it."
+		return
+	}
+	differ, flip := flips(ctx, bundle, qa, qb)
+	switch {
+	case len(differ) == 0:
+	case len(flip) == 0:
+		d.Says = fmt.Sprintf("Authority answered differently, and neither one fact nor two do that. These differ: %s.", strings.Join(differ, "; "))
+	case len(flip[0]) == 2:
+		d.Explains = fact(flip[0][0]) + " and " + fact(flip[0][1])
+		d.Says = fmt.Sprintf("Authority answered differently. No single fact flips the first answer into the second; %s together do.", strings.Join(flip[0], " and "))
+	default:
+		d.Explains = fact(flip[0][0])
+		var alone []string
+		for _, f := range flip {
+			alone = append(alone, f[0])
+		}
+		d.Says = fmt.Sprintf("Authority answered differently, and %s alone flips the first answer into the second.", strings.Join(alone, ", or "))
+	}
+}
+
+// fact is the field that flips names, without its values.
+func fact(named string) string {
+	field, _, _ := strings.Cut(named, " ")
+	return field
 }

@@ -168,7 +168,7 @@ func rolloutOf(cmd *cobra.Command) (s sdk.RolloutStatus, err error) {
 	if srv != nil {
 		return s, srv.get(cmd.Context(), "/v1/rollout", &s)
 	}
-	store, err := openStore(cmd.Context(), dir)
+	store, err := openStore(cmd, dir)
 	if err != nil {
 		return s, err
 	}

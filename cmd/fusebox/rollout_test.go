@@ -128,7 +128,7 @@ func TestRolloutOverHTTP(t *testing.T) {
 	}
 	changed := *b
 	changed.SettingsTOML = bytes.Replace(b.SettingsTOML, []byte("consecutive = 5, slow_over = \"20s\""), []byte("consecutive = 8, slow_over = \"20s\""), 1)
-	raw, err := changed.Build(policies.BuildOptions{})
+	raw, err := changed.Build(policies.BuildOptions{Tests: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/engine/state/postgres"
 	"github.com/fusebox-dev/fusebox/policies"
 	"github.com/fusebox-dev/fusebox/sdk"
 )
@@ -31,6 +33,19 @@ func readConfig(cmd *cobra.Command) (sdk.Config, error) {
 		cfg.Data = f.Value.String()
 	}
 	return cfg, nil
+}
+
+// stores are the databases that this program is linked with, beside the embedded
+// one.
+var stores = map[string]func(context.Context, sdk.StoreConfig) (state.Store, error){
+	"postgres": func(ctx context.Context, c sdk.StoreConfig) (state.Store, error) {
+		return postgres.Open(ctx, c.URL, postgres.Options{Listen: c.Listen})
+	},
+}
+
+// shared reports whether state is kept elsewhere than in the data directory.
+func shared(cfg sdk.Config) bool {
+	return cfg.Store.Driver != "" || cfg.Store.URL != "" || cfg.Store.URLEnv != "" || cfg.Store.Path != ""
 }
 
 // loadPolicy compiles the policy that a configuration names, without a server.

@@ -22,6 +22,7 @@ type House struct {
 	Store  *memory.Store
 	Log    *receipts.Log
 	Faults *Faults
+	Dice   *Dice
 	Dir    string // of the receipts log
 	parts  engine.Parts
 }
@@ -40,11 +41,11 @@ func New(t testing.TB, change func(*engine.Parts)) *House {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &House{Clock: clock, Rules: &Rules{}, Log: log, Dir: dir, Faults: &Faults{}}
+	h := &House{Clock: clock, Rules: &Rules{}, Log: log, Dir: dir, Faults: &Faults{}, Dice: &Dice{}}
 	h.Store = memory.New(memory.Options{Now: clock.Now})
 	h.parts = engine.Parts{
 		Policy: Policy(h.Rules), Store: h.Store, Log: log, Clock: clock, Faults: h.Faults,
-		Owner: state.Owner{Incarnation: "first"}, Draw: func() float64 { return 0.5 },
+		Owner: state.Owner{Incarnation: "first"}, Draw: h.Dice.Draw,
 	}
 	if change != nil {
 		change(&h.parts)
@@ -70,8 +71,8 @@ func Policy(r engine.Rules) *engine.Policy {
 	return &engine.Policy{
 		Version: "test@sha256:0000", Rules: r, Table: builtin.Default(), Breakers: Breakers(),
 		Tools: []engine.Tool{
-			{Tool: "mail", Keyed: true}, {Tool: "shop", Keyed: true},
-			{Tool: "desk", Effect: taxonomy.ConditionallyRepeatable, Condition: "key", Keyed: true},
+			{Tool: "mail", Key: "header:Idempotency-Key"}, {Tool: "shop", Key: "header:Idempotency-Key"},
+			{Tool: "desk", Effect: taxonomy.ConditionallyRepeatable, Condition: "key", Key: "header:Idempotency-Key"},
 			{Tool: "shelf", Effect: taxonomy.IdempotentWrite},
 		},
 	}

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/fusebox-dev/fusebox/engine"
@@ -74,6 +75,18 @@ func (r *Remote) Applied() map[string]int {
 		out[k] = n
 	}
 	return out
+}
+
+// during makes f run while the next call that gets the answer scripted last is
+// at the remote.
+func (r *Remote) during(f func()) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.script) == 0 {
+		return errors.New("the remote has no script")
+	}
+	r.script[len(r.script)-1].Before = f
+	return nil
 }
 
 // Then appends answers. They follow the script; where its last answer was

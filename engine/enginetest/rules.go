@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
@@ -82,11 +83,23 @@ func plainRoute(in *taxonomy.RouteInput) []taxonomy.Feed {
 		home = taxonomy.Feed{Layer: taxonomy.LayerProvider, Breaker: "provider", Level: "model"}
 	}
 	home.Reason = in.Reason
+	if strings.HasPrefix(in.Reason, "contention_") {
+		home.Signal = taxonomy.SignalExcluded
+		return []taxonomy.Feed{home}
+	}
 	switch in.Class {
 	case taxonomy.NoClass:
 		home.Signal = taxonomy.SignalSuccess
+		if home.Breaker == "provider" {
+			quota := home
+			quota.Breaker = "quota"
+			return []taxonomy.Feed{home, quota}
+		}
 	case taxonomy.TransientTransport, taxonomy.PersistentDependency, taxonomy.RateLimit:
 		home.Signal = taxonomy.SignalFailure
+		if in.Class == taxonomy.RateLimit && home.Breaker == "provider" && !strings.HasPrefix(in.Reason, "capacity_") {
+			home.Breaker = "quota" // one credential's; capacity is the provider's own
+		}
 		if in.RetryAfterMS >= 60_000 {
 			home.Signal, home.UntilMS = taxonomy.SignalOpenNow, in.RetryAfterMS
 		}
@@ -94,7 +107,9 @@ func plainRoute(in *taxonomy.RouteInput) []taxonomy.Feed {
 		home = taxonomy.Feed{Layer: taxonomy.LayerTool, Breaker: "ambiguity", Level: "tenant", Signal: taxonomy.SignalFailure, Reason: in.Reason}
 	case taxonomy.NoProgress:
 		home = taxonomy.Feed{Layer: taxonomy.LayerWorkflow, Breaker: "loop", Level: "run_id", Signal: taxonomy.SignalOpenNow, Reason: in.Reason}
-	case taxonomy.PolicyDenial, taxonomy.Authentication, taxonomy.Authorization:
+	case taxonomy.Authentication:
+		home = taxonomy.Feed{Layer: taxonomy.LayerAuthority, Breaker: "credential", Level: "credential", Signal: taxonomy.SignalFailure, Reason: in.Reason}
+	case taxonomy.PolicyDenial, taxonomy.Authorization:
 		home = taxonomy.Feed{Layer: taxonomy.LayerAuthority, Breaker: "authority", Level: "action_class", Signal: taxonomy.SignalFailure, Reason: in.Reason}
 	case taxonomy.SemanticQuality, taxonomy.Validation:
 		home = taxonomy.Feed{Layer: taxonomy.LayerSemantic, Breaker: "semantic", Level: "schema", Signal: taxonomy.SignalFailure, Reason: in.Reason}
@@ -124,15 +139,27 @@ func Breakers() []breaker.Setting {
 		set("provider", taxonomy.LayerProvider, "provider-open", func(s *breaker.Setting) {
 			s.Rule.Trip.SlowOver, s.Rule.Trip.SlowRatio = 20*time.Second, breaker.One*8/10
 		}, "provider", "region", "model"),
+		set("quota", taxonomy.LayerProvider, "provider-open", func(s *breaker.Setting) {
+			s.Rule.Cooldown = breaker.Cooldown{Base: 5 * time.Second, Growth: 1_500_000, Max: time.Minute, RetryAfterMax: 10 * time.Minute}
+			s.Rule.Ramp = breaker.Defaults("quota", taxonomy.LayerProvider).Rule.Ramp
+		}, "provider", "credential", "model"),
 		set("tool", taxonomy.LayerTool, "tool-open", nil, "tool", "action", "tenant"),
 		set("ambiguity", taxonomy.LayerTool, "tool-open", func(s *breaker.Setting) {
 			s.Rule.Trip = breaker.Trip{Unknown: 1}
+			s.Rule.Cooldown = breaker.Cooldown{Base: time.Minute, Growth: breaker.One, Max: 10 * time.Minute, RetryAfterMax: 10 * time.Minute}
 			s.Rule.Probe.Evidence, s.Rule.Probe.Successes = breaker.Reconciled, 1
 		}, "tool", "action", "tenant"),
 		set("semantic", taxonomy.LayerSemantic, "review", nil, "model", "prompt_version", "schema"),
-		set("loop", taxonomy.LayerWorkflow, "stop", nil, "run_id"),
+		set("loop", taxonomy.LayerWorkflow, "stop", func(s *breaker.Setting) {
+			s.Rule.Cooldown = breaker.Cooldown{Base: 10 * time.Minute, Growth: breaker.One, Max: 10 * time.Minute, RetryAfterMax: 10 * time.Minute}
+		}, "run_id"),
 		set("authority", taxonomy.LayerAuthority, "stop", func(s *breaker.Setting) {
 			s.Rule.Trip = breaker.Trip{Consecutive: 3}
+			s.Rule.Cooldown = breaker.Cooldown{Base: 5 * time.Minute, Growth: breaker.One, Max: time.Hour, RetryAfterMax: 10 * time.Minute}
 		}, "agent", "tool", "action_class"),
+		set("credential", taxonomy.LayerAuthority, "stop", func(s *breaker.Setting) {
+			s.Rule.Trip = breaker.Trip{Consecutive: 3}
+			s.Rule.Cooldown = breaker.Cooldown{Base: time.Minute, Growth: breaker.One, Max: time.Hour, RetryAfterMax: 10 * time.Minute}
+		}, "provider", "credential"),
 	}
 }

@@ -33,6 +33,17 @@ type Scene struct {
 	Deny, Allow func(class string)
 	// Lose makes the store fail until it comes back.
 	Lose func(gone bool)
+	// Hire starts another process on the same store.
+	Hire func(t testing.TB, name string) *engine.Engine
+	// Tune changes the policy in force: ramp, bulkhead N, budget N, alternate
+	// PROVIDER MODEL.
+	Tune func(t testing.TB, words []string) error
+	Dice *Dice
+
+	workers map[string]*engine.Engine // beside the one that plays
+	name    string                    // of the one that plays
+	held    []string                  // what the case stated and what was seen
+	missed  int
 
 	ctx       context.Context
 	ops       map[string]taxonomy.Operation
@@ -50,18 +61,22 @@ type Scene struct {
 func (h *House) Scene() *Scene {
 	denied := map[string]bool{}
 	h.Rules.OnAuthorize = func(in *taxonomy.AuthorityInput) taxonomy.AuthorityAnswer {
-		if denied[in.Operation.ActionClass] {
+		switch class := in.Operation.ActionClass; {
+		case denied[class]:
 			return taxonomy.AuthorityAnswer{Reasons: []string{"denied by the case"}}
+		case class == "data.delete" && len(in.Approvals) == 0: // as the shipped policy has it
+			return taxonomy.AuthorityAnswer{Decision: taxonomy.RequireApproval, Reasons: []string{"approval_required"}}
 		}
 		return taxonomy.AuthorityAnswer{Decision: taxonomy.Allow, Reasons: []string{"allowed"}}
 	}
 	meter, _ := h.parts.Meter.(*Meter)
+	crew := &crew{first: h}
 	return &Scene{
 		Engine: h.Engine, Clock: h.Clock, Store: h.Store, Meter: meter, Faults: h.Faults, Receipts: h.Receipts,
-		Restart: func(t testing.TB) *engine.Engine { *h = *h.Restart(t, "next"); return h.Engine },
-		Deny:    func(c string) { denied[c] = true },
-		Allow:   func(c string) { delete(denied, c) },
-		Lose:    h.Lose,
+		Restart: crew.restart, Hire: crew.hire, Tune: crew.tune, Dice: h.Dice,
+		Deny:  func(c string) { denied[c] = true },
+		Allow: func(c string) { delete(denied, c) },
+		Lose:  h.Lose,
 	}
 }
 
@@ -82,6 +97,8 @@ func init() { // a map literal would refer to itself through want
 		"advance": (*Scene).advance, "step": (*Scene).step, "tick": (*Scene).tick, "fault": (*Scene).fault,
 		"clear": (*Scene).clear, "store": (*Scene).store, "restart": (*Scene).restart, "reconcile": (*Scene).reconcile,
 		"override": (*Scene).override, "enqueue": (*Scene).enqueue, "drain": (*Scene).drain, "withdraw": (*Scene).withdraw, "lookup": (*Scene).lookup,
+		"worker": (*Scene).worker, "as": (*Scene).as, "draw": (*Scene).draw, "tune": (*Scene).tune, "nest": (*Scene).nest,
+		"during": (*Scene).during, "fall": (*Scene).fall, "restored": (*Scene).restored, "approve": (*Scene).approve,
 		"deny": (*Scene).deny, "allow": (*Scene).allow, "stop": (*Scene).stop, "want": (*Scene).want,
 	}
 }
@@ -264,6 +281,7 @@ func (s *Scene) settle(_ *testing.T, w []string) error {
 	a, err := answer(w[1:])
 	if err == nil {
 		s.last, s.lastErr = p.Settle(s.ctx, a.Observation)
+		s.last.Attempts = 1 // one permit is one attempt
 	}
 	return err
 }
@@ -359,8 +377,12 @@ func (s *Scene) drain(*testing.T, []string) error {
 			return taxonomy.Operation{}, nil, engine.ErrWithdrawn
 		}
 		op, err := taxonomy.ParseOperation(it.Operation)
+		s.request = op.RequestID
 		return op, s.remote.Send, err
 	})
+	if s.lastErr = err; errors.Is(err, state.ErrFenced) {
+		return nil // somebody else has the item by now; a case may be about that
+	}
 	return err
 }
 

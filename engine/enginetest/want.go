@@ -25,8 +25,11 @@ func (s *Scene) want(t *testing.T, w []string) error {
 		return err
 	}
 	if got != wanted {
+		s.missed++
 		t.Errorf("want %s, got %s (latest call: %s)", strings.Join(w, " "), got, s.summary())
+		return nil
 	}
+	s.held = append(s.held, strings.Join(w, " "))
 	return nil
 }
 
@@ -58,6 +61,10 @@ func (s *Scene) look(t *testing.T, w []string) (got, wanted string, err error) {
 		return s.sleptWithin(w[1:])
 	case "circuit", "cooldown":
 		return s.circuit(w)
+	case "counted", "excluded":
+		return s.counts(w)
+	case "fallback":
+		return s.fallback(), rest, nil
 	case "intents":
 		return s.intents(w)
 	case "queue":
@@ -70,12 +77,47 @@ func (s *Scene) look(t *testing.T, w []string) (got, wanted string, err error) {
 	return "", "", fmt.Errorf("nothing is known about %q", w[0])
 }
 
+// rejection is why the latest call, or the latest mark of a permit, was refused.
 func (s *Scene) rejection() string {
+	if s.lastErr == nil {
+		return "nothing"
+	}
 	rej, ok := errors.AsType[*engine.Rejection](s.lastErr)
 	if !ok {
 		return "not rejected"
 	}
 	return rej.Reason
+}
+
+// fallback is the candidate that the caller was told of.
+func (s *Scene) fallback() string {
+	if s.last.Fallback == nil {
+		return "none"
+	}
+	return s.last.Fallback.Candidate.ID
+}
+
+// counts are the failures in a circuit's window, or what was left out of it.
+func (s *Scene) counts(w []string) (got, wanted string, err error) {
+	if len(w) != 3 {
+		return "", "", errors.New("usage: want counted|excluded SCOPE N")
+	}
+	key, err := s.Engine.Breakers().Find(w[1])
+	if err != nil {
+		return "", "", err
+	}
+	l, err := s.Engine.Breakers().Show(key, s.Clock.Mono())
+	if err != nil {
+		return "", "", err
+	}
+	n := l.Facts.Failures
+	if w[0] == "excluded" {
+		n = 0
+		for _, x := range l.Facts.Excluded {
+			n += uint64(x)
+		}
+	}
+	return strconv.FormatUint(n, 10), w[2], nil
 }
 
 func (s *Scene) next() string {

@@ -14,6 +14,7 @@ type BlockOptions struct {
 	Now      func() time.Time // the process's clock, for the age of blocks; nil is time.Now
 	Calls    int64            // how many calls like the one that asks a block serves; 0 is 64
 	Share    int64            // a block takes at most 1/Share of what an account has left; 0 is 16
+	Wait     time.Duration    // the most that Take waits for the store; 0 is as long as its context
 	Lifetime time.Duration    // after it a block that was not given back counts as used; 0 is 2 min
 }
 
@@ -94,13 +95,19 @@ func (b *Blocks) Take(ctx context.Context, lines []Line) (Spend, error) {
 			return Spend{}, fmt.Errorf("take from account %q: %w: an account needs a name, and amounts are not negative", l.Account, ErrInvalid)
 		}
 	}
+	first := true
 	for {
 		spend, missing, wait, err := b.try(lines)
+		if err != nil || missing == nil {
+			return spend, err
+		}
+		if first && b.o.Wait > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, b.o.Wait)
+			defer cancel()
+		}
+		first = false
 		switch {
-		case err != nil:
-			return Spend{}, err
-		case missing == nil:
-			return spend, nil
 		case wait != nil:
 			select {
 			case <-wait:
@@ -141,6 +148,7 @@ func (b *Blocks) try(lines []Line) (s Spend, missing *Line, wait <-chan struct{}
 		a.filling = make(chan struct{})
 		return s, &l, nil, nil
 	}
+	s.parts = make([]part, 0, len(lines))
 	for _, l := range lines {
 		k := b.accounts[l.Account].now
 		k.held, k.lastUsed = k.held.Add(l.Want), now

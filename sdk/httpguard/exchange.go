@@ -215,10 +215,10 @@ func (x *exchange) outgoing(req *http.Request) *http.Request {
 	}
 	// Without GetBody, net/http cannot send a body a second time by itself.
 	out.GetBody = nil
-	if op := x.permit.Operation(); op.Effect.Writes() && out.Header.Get("Idempotency-Key") == "" {
+	if header, _, key := x.permit.Key(); header != "" && out.Header.Get(header) == "" {
 		// In lower case, because net/http looks for the canonical name and then
 		// replays the request by itself when a connection breaks.
-		out.Header["idempotency-key"] = []string{op.IdempotencyKey}
+		out.Header[strings.ToLower(header)] = []string{key}
 	} else if k := out.Header["Idempotency-Key"]; k != nil {
 		delete(out.Header, "Idempotency-Key")
 		out.Header["idempotency-key"] = k

@@ -3,7 +3,8 @@
 # description: |
 #   Deny wins over require_approval, require_approval over allow, and what no
 #   rule allows is denied. Teams add rules of their own under rules/<team>; they
-#   can deny and ask for approval, never allow.
+#   can deny and ask for approval, never allow. A team's rule that is listed in
+#   config.authority.observe is computed and recorded, and decides nothing yet.
 # schemas:
 #   - input: schema.operation
 #   - data.fusebox.config: schema.config
@@ -16,19 +17,41 @@ package fusebox.authority
 
 import data.fusebox.config
 
-default decision := {"decision": "deny", "reasons": ["no_rule_allows"], "obligations": []}
+default decision := {"decision": "deny", "reasons": ["no_rule_allows"], "obligations": [], "observed": []}
 
-decision := {"decision": "deny", "reasons": _deny, "obligations": []} if count(_deny) > 0
+decision := {
+	"decision": "deny",
+	"reasons": _deny, "obligations": [],
+	"observed": _observed,
+} if count(_deny) > 0
 
-decision := {"decision": "require_approval", "reasons": _lacking, "obligations": []} if {
+decision := {
+	"decision": "require_approval",
+	"reasons": _lacking, "obligations": [],
+	"observed": _observed,
+} if {
 	count(_deny) == 0
 	count(_lacking) > 0
 }
 
-decision := {"decision": "allow", "reasons": _allow, "obligations": _obligations} if {
+decision := {
+	"decision": "allow",
+	"reasons": _allow, "obligations": _obligations,
+	"observed": _observed,
+} if {
 	count(_deny) == 0
 	count(_lacking) == 0
 	count(_allow) > 0
+}
+
+decision := {
+	"decision": "deny",
+	"reasons": ["no_rule_allows"], "obligations": [],
+	"observed": _observed,
+} if {
+	count(_deny) == 0
+	count(_lacking) == 0
+	count(_allow) == 0
 }
 
 # ---- deny ----------------------------------------------------------------------
@@ -114,6 +137,7 @@ _deny contains "undeclared_high_impact" if {
 _deny contains reason if {
 	some team
 	some reason in data.fusebox.authority.rules[team].deny
+	not _only_observed(team, reason)
 }
 
 # ---- require approval ------------------------------------------------------------
@@ -166,6 +190,7 @@ _require contains "earlier_attempt_unknown" if {
 _require contains reason if {
 	some team
 	some reason in data.fusebox.authority.rules[team].require_approval
+	not _only_observed(team, reason)
 }
 
 # What is still missing, once the approvals at hand are counted.
@@ -219,6 +244,31 @@ _allow contains "approved" if {
 	count(_require) > 0
 	count(_approvers) > 0
 }
+
+# ---- observe -----------------------------------------------------------------------
+# A new rule of a team begins here: what it would have said is written into the
+# receipt, and nobody is stopped by it. Only teams' rules can be observed.
+
+# METADATA
+# labels: { rule: authority.observed.deny }
+_observed contains concat("", ["deny:", team, ".", reason]) if {
+	some team
+	some reason in data.fusebox.authority.rules[team].deny
+	_only_observed(team, reason)
+}
+
+# METADATA
+# labels: { rule: authority.observed.approval }
+_observed contains concat("", ["require_approval:", team, ".", reason]) if {
+	some team
+	some reason in data.fusebox.authority.rules[team].require_approval
+	_only_observed(team, reason)
+}
+
+# All rules of a team, or one of them by its reason.
+_only_observed(team, _) if team in config.authority.observe
+
+_only_observed(team, reason) if concat(".", [team, reason]) in config.authority.observe
 
 # ---- what an allowed operation must still do --------------------------------------
 

@@ -23,8 +23,21 @@ asked(changes, approvals) := {
 	"operation": operation(changes),
 }
 
+# What the bundle itself says: these tests hold whatever teams add.
 decide(changes, approvals) := result if {
-	result := authority.decision with input as asked(changes, approvals)
+	answer := authority.decision with input as asked(changes, approvals) with data.fusebox.authority.rules as {}
+	result := object.remove(answer, ["observed"])
+}
+
+# What it says with the rules of this team, and no other.
+decide_with(team, changes, approvals) := result if {
+	answer := authority.decision with input as asked(changes, approvals) with data.fusebox.authority.rules as team
+	result := object.remove(answer, ["observed"])
+}
+
+observed(team, changes) := result if {
+	answer := authority.decision with input as asked(changes, []) with data.fusebox.authority.rules as team
+	result := answer.observed
 }
 
 by(person) := {"by": person, "scope": "any"}
@@ -36,7 +49,8 @@ config := data.fusebox.config.authority
 test_what_no_rule_allows_is_denied if {
 	decide({"effect": "conditionally_repeatable", "action_class": "x", "kind": "workflow"}, []).decision != "allow"
 	decide({}, []).decision == "allow"
-	authority.decision == {"decision": "deny", "reasons": ["no_rule_allows"], "obligations": []} with input as {}
+	answer := authority.decision with input as {}
+	object.remove(answer, ["observed"]) == {"decision": "deny", "reasons": ["no_rule_allows"], "obligations": []}
 }
 
 test_every_answer_has_reasons if {
@@ -214,16 +228,62 @@ test_a_bound_agent_keeps_to_its_classes if {
 
 # ---- teams can tighten, and nothing else -------------------------------------------------------
 
+strict := {"strict": {"deny": {"not_this"}, "require_approval": {"ask_first"}}}
+
+asking := {"asking": {"require_approval": {"ask_first"}}}
+
 test_a_team_can_deny if {
-	decide({"effect": "non_repeatable", "action_class": "permission.change", "origin": "subagent"}, [by("eve")]).reasons == {"subagents_change_no_permissions"}
+	decide_with(strict, {}, [by("eve")]).reasons == {"not_this"}
 }
 
 test_a_team_can_ask_for_approval if {
-	decide({"effect": "idempotent_write", "action_class": "data.delete", "origin": "schedule"}, []).reasons == {"approval_required", "scheduled_delete"}
+	decide_with(asking, {}, []).reasons == {"ask_first"}
+	decide_with(asking, {}, [by("eve")]).decision == "allow"
 }
 
 test_a_team_cannot_allow if {
-	lenient := {"allow": {"team_says_yes"}, "decision": {"decision": "allow", "reasons": ["x"], "obligations": []}}
-	answer := decide({"effect": "non_repeatable"}, []) with data.fusebox.authority.rules.lenient as lenient
-	answer.decision == "deny"
+	lenient := {"lenient": {"allow": {"team_says_yes"}, "decision": {"decision": "allow", "reasons": ["x"], "obligations": []}}}
+	decide_with(lenient, {"effect": "non_repeatable"}, []).decision == "deny"
+}
+
+# ---- a team's rule that is only observed --------------------------------------------------------
+
+watching(rules) := object.union(config, {"observe": rules})
+
+test_an_observed_denial_stops_nobody_and_is_recorded if {
+	denying := {"night": {"deny": {"not_this"}}}
+	every rules in [["night"], ["night.not_this"], ["other", "night.not_this"]] {
+		answer := decide_with(denying, {}, []) with data.fusebox.config.authority as watching(rules)
+		answer == {"decision": "allow", "reasons": {"read_only"}, "obligations": set()}
+		said := observed(denying, {}) with data.fusebox.config.authority as watching(rules)
+		said == {"deny:night.not_this"}
+	}
+	decide_with(denying, {}, []).decision == "deny"
+	observed(denying, {}) == set()
+}
+
+test_an_observed_approval_is_not_asked_for if {
+	answer := decide_with(asking, {}, []) with data.fusebox.config.authority as watching(["asking.ask_first"])
+	answer.decision == "allow"
+	said := observed(asking, {}) with data.fusebox.config.authority as watching(["asking.ask_first"])
+	said == {"require_approval:asking.ask_first"}
+}
+
+test_only_the_listed_rule_is_observed if {
+	answer := decide_with(strict, {}, []) with data.fusebox.config.authority as watching(["strict.ask_first", "stri", "not_this"])
+	answer.reasons == {"not_this"}
+	said := observed(strict, {}) with data.fusebox.config.authority as watching(["strict.ask_first", "stri", "not_this"])
+	said == {"require_approval:strict.ask_first"}
+}
+
+test_what_no_rule_allows_says_what_was_observed_too if {
+	nothing := {"effect": "conditionally_repeatable", "kind": "workflow", "action_class": "none"}
+	said := observed(strict, nothing) with data.fusebox.config.authority as watching(["strict"])
+		with data.fusebox.authority._require as set()
+	said == {"deny:strict.not_this", "require_approval:strict.ask_first"}
+}
+
+test_a_rule_of_the_bundle_itself_cannot_be_observed if {
+	answer := decide({"action_class": "credential.export"}, []) with data.fusebox.config.authority as watching(["prohibited_action", "authority"])
+	answer.reasons == {"prohibited_action"}
 }
