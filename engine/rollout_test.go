@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -383,6 +385,12 @@ func TestTrialsUnderLoad(t *testing.T) {
 	h := enginetest.New(t, nil)
 	remote := enginetest.NewRemote(enginetest.HTTP(200, ok))
 	stop := make(chan struct{})
+	var done atomic.Int64
+	letIn := func() { // some calls, however slow the machine is
+		for want := done.Load() + 10; done.Load() < want && !t.Failed(); {
+			runtime.Gosched()
+		}
+	}
 	var group sync.WaitGroup
 	for w := range 4 {
 		group.Go(func() {
@@ -401,6 +409,7 @@ func TestTrialsUnderLoad(t *testing.T) {
 					t.Errorf("%s: %v", op.RequestID, err)
 					return
 				}
+				done.Add(1)
 			}
 		})
 	}
@@ -414,8 +423,9 @@ func TestTrialsUnderLoad(t *testing.T) {
 			if err := h.Try(t.Context(), step); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * time.Millisecond) // let some calls in
+			letIn()
 		}
+		letIn()
 		end := h.EndTrial
 		if round%3 == 2 {
 			end = h.Promote
@@ -424,6 +434,7 @@ func TestTrialsUnderLoad(t *testing.T) {
 		if err := end(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		letIn()
 	}
 	close(stop)
 	group.Wait()
