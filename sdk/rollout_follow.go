@@ -235,12 +235,18 @@ func cut(s string) string {
 func (c *Client) followRollout(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
+	said := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if err := c.CheckRollout(ctx); err != nil && ctx.Err() == nil {
+			err := c.CheckRollout(ctx)
+			switch {
+			case err == nil:
+				said = ""
+			case err.Error() != said && ctx.Err() == nil: // once, not every second
+				said = err.Error()
 				c.parts.Log.Warn("rollout", "error", err)
 			}
 		}
