@@ -381,6 +381,29 @@ func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxon
 	return found, err
 }
 
+// takenBack looks once more for a person's no before a call goes that a person
+// allowed: what was said between admission and dispatch counts.
+func (p *Permit) takenBack(ctx context.Context) *Rejection {
+	if p.approval == "" {
+		return nil
+	}
+	found, err := p.e.approvals(ctx, &p.op)
+	if err != nil {
+		return p.unavailable("state_unavailable", err)
+	}
+	if rej := p.saidNo(&p.op, found); rej != nil {
+		return rej
+	}
+	if claimed, _ := p.op.Attributes[claimedClass].(string); claimed != "" {
+		op := p.op
+		op.ActionClass = claimed
+		if found, err = p.e.approvals(ctx, &op); err == nil {
+			return p.saidNo(&op, found)
+		}
+	}
+	return nil
+}
+
 // saidNo is the rejection of a call that a person was asked about and refused.
 func (p *Permit) saidNo(op *taxonomy.Operation, found []taxonomy.Approval) *Rejection {
 	if len(found) == 0 || !found[0].Denies {
