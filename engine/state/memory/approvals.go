@@ -41,7 +41,9 @@ func (s *Store) Approved(ctx context.Context, tenant string, scopes ...string) (
 	err = s.do(ctx, "Approved", tenant, func(now time.Time) error {
 		for _, a := range s.approvals {
 			if a.Tenant == tenant && slices.Contains(scopes, a.Scope) && state.CheckUse(a.Approval, a.usedBy, now) == nil {
-				out = append(out, a.Approval)
+				said := a.Approval
+				said.UsedBy = a.usedBy
+				out = append(out, said)
 			}
 		}
 		return nil
