@@ -41,9 +41,7 @@ func (s *Store) Approved(ctx context.Context, tenant string, scopes ...string) (
 	err = s.do(ctx, "Approved", tenant, func(now time.Time) error {
 		for _, a := range s.approvals {
 			if a.Tenant == tenant && slices.Contains(scopes, a.Scope) && state.CheckUse(a.Approval, a.usedBy, now) == nil {
-				said := a.Approval
-				said.UsedBy = a.usedBy
-				out = append(out, said)
+				out = append(out, a.Approval)
 			}
 		}
 		return nil
@@ -56,7 +54,9 @@ func (s *Store) Approvals(ctx context.Context, limit int) (out []taxonomy.Approv
 	err = s.do(ctx, "Approvals", "", func(time.Time) error {
 		for _, a := range slices.Backward(s.approvals) {
 			if limit <= 0 || len(out) < limit {
-				out = append(out, a.Approval)
+				said := a.Approval
+				said.UsedBy = a.usedBy
+				out = append(out, said)
 			}
 		}
 		return nil
