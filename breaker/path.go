@@ -76,14 +76,17 @@ func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path
 		}
 		key := append(space[:0], k.Name...)
 		var parent *node
+		shared := false
 		s := &p.spans[k.index]
 		for i, read := range k.parts {
 			key = appendPart(key, k.Scope[i], read(op))
 			n := g.nodes[string(key)]
-			if n == nil {
-				var shared bool
+			switch {
+			case n != nil:
+			case shared:
+				n = parent // a circuit whose parent is not its own would escape that one's roll-up
+			default:
 				n, shared = g.node(k, strings.Clone(string(key)), parent, now)
-				p.Shared = p.Shared || shared
 			}
 			if n != parent {
 				p.nodes = append(p.nodes, n)
@@ -91,6 +94,7 @@ func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path
 			s.at[i], s.n = uint8(len(p.nodes)-1), uint8(i+1)
 			parent = n
 		}
+		p.Shared = p.Shared || shared
 	}
 	if len(g.paths) >= maxPaths {
 		for old := range g.paths { // any: a path is cheap to make again
@@ -120,7 +124,12 @@ func (k *kept) applies(op *taxonomy.Operation) bool {
 
 // Current reports whether the path still names the right circuits: the
 // settings are the same and none of its circuits was evicted.
-func (p *Path) Current() bool { return p.conf == p.reg.conf.Load() && !p.stale.Load() }
+func (p *Path) Current() bool { return p.InForce() && !p.stale.Load() }
+
+// InForce reports whether the path was resolved under the settings in force. An
+// answer of a path that is, but whose circuits others have evicted meanwhile,
+// stands: what was evicted was as good as new.
+func (p *Path) InForce() bool { return p.conf == p.reg.conf.Load() }
 
 // An Ask is what admission needs to know about a call.
 type Ask struct {

@@ -350,7 +350,9 @@ func (g *Registry) revive(k *kept, n *node, now Instant) *node {
 	}
 	var parent *node
 	if n.parent != nil {
-		parent = g.revive(k, n.parent, now)
+		if parent = g.revive(k, n.parent, now); parent.key != n.parent.key {
+			return parent // there was no room for it: what is narrower shares it too
+		}
 	}
 	n, _ = g.node(k, n.key, parent, now)
 	return n

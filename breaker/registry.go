@@ -88,7 +88,7 @@ func NewRegistry(o Options) (*Registry, error) {
 	if o.Draw == nil {
 		o.Draw = func() PPM { return PPM(rand.Uint32N(uint32(One))) }
 	}
-	conf, err := compile(o.Settings)
+	conf, err := compile(o.Settings, o.MaxCircuits)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,9 @@ func NewRegistry(o Options) (*Registry, error) {
 	return g, nil
 }
 
-// compile checks settings and puts them in order.
-func compile(settings []Setting) (*config, error) {
+// compile checks settings and puts them in order. room is how many circuits a
+// breaker may have that sets no bound of its own.
+func compile(settings []Setting, room int) (*config, error) {
 	c := &config{byName: map[string]*kept{}}
 	var errs []error
 	layers := [taxonomy.Layers]int{}
@@ -118,6 +119,11 @@ func compile(settings []Setting) (*config, error) {
 		if c.byName[s.Name] != nil {
 			errs = append(errs, fmt.Errorf("breaker %q: the name is used twice", s.Name))
 			continue
+		}
+		if s.MaxCircuits == 0 {
+			bad := complaints{prefix: fmt.Sprintf("breaker %q", s.Name)}
+			s.checkRoom(&bad, room)
+			errs = append(errs, bad.errs...)
 		}
 		k := &kept{Setting: s, counts: classes(s.Counts), excludes: classes(s.Excludes), rank: rankOf(&s), index: i}
 		k.Scope = slices.Clone(s.Scope)
@@ -160,7 +166,7 @@ type Swapped struct {
 // exists over the same scope: its state always, its counts where the window has
 // the same shape.
 func (g *Registry) Swap(settings []Setting, now Instant) (Swapped, error) {
-	conf, err := compile(settings)
+	conf, err := compile(settings, g.opts.MaxCircuits)
 	if err != nil {
 		return Swapped{}, err
 	}
@@ -238,7 +244,7 @@ func (g *Registry) node(k *kept, key string, parent *node, now Instant) (n *node
 	if limit == 0 {
 		limit = g.opts.MaxCircuits
 	}
-	if len(k.nodes) >= limit && !g.evict(k, now) {
+	if len(k.nodes) >= limit && !g.evict(k, parent, now) {
 		if parent != nil {
 			return parent, true
 		}
@@ -269,9 +275,10 @@ func (g *Registry) plant(k *kept, key string, parent *node) *node {
 	return n
 }
 
-// evict makes room by forgetting one circuit that is as good as new. It looks
-// at a bounded number, so that a full table costs a bounded time. g.mu is held.
-func (g *Registry) evict(k *kept, now Instant) bool {
+// evict makes room by forgetting one circuit that is as good as new, but not
+// the one that is about to become a parent. It looks at a bounded number, so
+// that a full table costs a bounded time. g.mu is held.
+func (g *Registry) evict(k *kept, parent *node, now Instant) bool {
 	const look = 64
 	for range min(look, len(k.nodes)) {
 		k.hand++
@@ -279,7 +286,7 @@ func (g *Registry) evict(k *kept, now Instant) bool {
 			k.hand = 0
 		}
 		n := k.nodes[k.hand]
-		if n == k.full || n.kids != nil && len(*n.kids) > 0 || n.word.Load()&busy != 0 || !n.tryLock() {
+		if n == k.full || n == parent || n.kids != nil && len(*n.kids) > 0 || n.word.Load()&busy != 0 || !n.tryLock() {
 			continue // a circuit with narrower ones stays as long as they do
 		}
 		idle := n.c.Idle(&k.Rule, now)

@@ -140,7 +140,7 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 		return rej, false
 	}
 	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
-	if !p.path.Current() {
+	if !p.path.InForce() {
 		return nil, true
 	}
 	if denial != nil {
