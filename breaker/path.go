@@ -85,6 +85,8 @@ func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path
 			case n != nil:
 			case shared:
 				n = parent // a circuit whose parent is not its own would escape that one's roll-up
+			case parent == nil && k.crowded() != nil:
+				n, shared = k.full, true
 			default:
 				n, shared = g.node(k, strings.Clone(string(key)), parent, now)
 			}

@@ -348,8 +348,15 @@ func (g *Registry) revive(k *kept, n *node, now Instant) *node {
 	if m := g.nodes[n.key]; m != nil {
 		return m
 	}
+	if n.key == k.Name {
+		return g.overflow(k)
+	}
 	var parent *node
-	if n.parent != nil {
+	if n.parent == nil {
+		if full := k.crowded(); full != nil {
+			return full
+		}
+	} else {
 		if parent = g.revive(k, n.parent, now); parent.key != n.parent.key {
 			return parent // there was no room for it: what is narrower shares it too
 		}

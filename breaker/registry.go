@@ -16,7 +16,8 @@ import (
 type Options struct {
 	Settings []Setting
 	// MaxCircuits bounds the circuits of each breaker that sets no bound of its
-	// own; 0 is 10,000. When all are in use, new keys share their parent's.
+	// own; 0 is 10,000. When all are in use, new keys share their parent's, and
+	// those without a parent one more, whose key is the breaker's name.
 	MaxCircuits int
 	// MaxOverride is the longest an override may last; 0 is 24 hours.
 	MaxOverride time.Duration
@@ -244,16 +245,37 @@ func (g *Registry) node(k *kept, key string, parent *node, now Instant) (n *node
 	if limit == 0 {
 		limit = g.opts.MaxCircuits
 	}
+	if k.full != nil {
+		limit++ // it stands for those without room, and takes nobody's
+	}
 	if len(k.nodes) >= limit && !g.evict(k, parent, now) {
 		if parent != nil {
 			return parent, true
 		}
-		if k.full == nil {
-			k.full = g.plant(k, k.Name, nil) // a key without parts is nobody else's
-		}
-		return k.full, true
+		return g.overflow(k), true
 	}
 	return g.plant(k, key, parent), false
+}
+
+// overflow is the circuit that the keys without room share, made when there is
+// none. Its key is the breaker's name: one without parts is nobody else's. g.mu
+// is held.
+func (g *Registry) overflow(k *kept) *node {
+	if k.full == nil {
+		k.full = g.plant(k, k.Name, nil)
+	}
+	return k.full
+}
+
+// crowded is the overflow circuit while it is not plainly closed, else nil.
+// Nobody knows whose failures opened it, so until it has recovered, a key
+// without a circuit of its own shares it even where there is room again. g.mu
+// is held.
+func (k *kept) crowded() *node {
+	if k.full == nil || k.full.word.Load()&busy == 0 {
+		return nil
+	}
+	return k.full
 }
 
 // plant adds a new circuit. g.mu is held.

@@ -18,8 +18,13 @@ const modelCall = `{"kind":"model","name":"chat.completions","provider":"openai"
 // fails records model calls that a provider answered with 503.
 func fails(t *testing.T, base string, times int) {
 	t.Helper()
+	failsOn(t, base, modelCall, times)
+}
+
+func failsOn(t *testing.T, base, call string, times int) {
+	t.Helper()
 	for range times {
-		id, token := admitted(t, base, modelCall)
+		id, token := admitted(t, base, call)
 		if status, a := ask(t, "POST", base+"/v1/permits/"+id+"/dispatch", fmt.Sprintf(`{"token":%q}`, token)); status != 204 {
 			t.Fatalf("dispatch: status %d, %v", status, a)
 		}
@@ -34,7 +39,12 @@ func fails(t *testing.T, base string, times int) {
 // decision is what one model call is answered.
 func decision(t *testing.T, base string) string {
 	t.Helper()
-	_, a := ask(t, "POST", base+"/v1/admit", `{"operation":`+modelCall+`,"shadow":true}`)
+	return decisionOn(t, base, modelCall)
+}
+
+func decisionOn(t *testing.T, base, call string) string {
+	t.Helper()
+	_, a := ask(t, "POST", base+"/v1/admit", `{"operation":`+call+`,"shadow":true}`)
 	return text(a, "decision")
 }
 
