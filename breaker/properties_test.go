@@ -77,6 +77,7 @@ func genRule(t *rapid.T) Rule {
 		LostMax: uint8(rapid.IntRange(0, 3).Draw(t, "lost")), Evidence: SafeCall}
 	if rapid.Bool().Draw(t, "has evidence") {
 		r.Probe.Evidence |= Reconciled
+		r.Probe.All = rapid.Bool().Draw(t, "needs all")
 	}
 	if rapid.Bool().Draw(t, "has ramp") {
 		r.Ramp = Ramp{Steps: [MaxSteps]PPM{One / 4, One}, Every: d("every", 0, 10), MinSuccesses: uint32(rapid.IntRange(1, 3).Draw(t, "climb")),

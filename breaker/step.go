@@ -144,8 +144,10 @@ func (m *machine) enter(to State, why Reason) *Transition {
 	c.State, c.Since, c.Reason, c.Detail = to, m.now, why, t.Detail
 	c.Version++
 	c.Leases = [MaxProbes]Lease{}
-	c.ProbeOK, c.LostRow, c.Seen = 0, 0, 0
-	c.Until, c.Step, c.RampOK = 0, 0, 0
+	c.LostRow, c.Until, c.Step, c.RampOK = 0, 0, 0, 0
+	if to != HalfOpen { // what was proved during the cooldown goes on counting
+		c.ProbeOK, c.Seen = 0, 0
+	}
 	switch to {
 	case Open: // the window stands still and shows what opened it
 		if from == Closed {
