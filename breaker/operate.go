@@ -203,10 +203,7 @@ func (g *Registry) hand(n *node, ev Event, now Instant) (*node, Decision, []Chan
 	ev.Draw = g.opts.Draw()
 	d, changes := n.apply(g, &ev, now, nil)
 	n.unlock()
-	if opened(changes) {
-		changes = g.rollUp(n, now, changes)
-	}
-	return n, d, changes
+	return n, d, g.settled(n, now, changes, 0)
 }
 
 // Tick lets time pass in every circuit that is not plainly closed: overrides
@@ -225,13 +222,21 @@ func (g *Registry) Tick(now Instant) []Change {
 		ev.Kind = Settle
 	}
 	var changes []Change
+	var reopened []*node
 	for _, n := range awake {
+		first := len(changes)
 		n.lock()
 		if n.word.Load()&wordDead == 0 {
 			ev.Draw = g.opts.Draw()
 			_, changes = n.apply(g, &ev, now, changes)
 		}
 		n.unlock()
+		if opened(changes[first:]) {
+			reopened = append(reopened, n)
+		}
+	}
+	for _, n := range reopened { // once time has passed in all of them: their order means nothing
+		changes = g.rollUp(n, now, changes)
 	}
 	return changes
 }

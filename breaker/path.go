@@ -341,6 +341,17 @@ func (p *Path) needed(t *Ticket) []placed {
 // none, every circuit is as it was. It is for use without a store.
 func (p *Path) Lease(t *Ticket, ask Ask, now Instant) ([]Change, *Denial) {
 	want := p.needed(t)
+	changes, no := p.lease(want, t, &ask, now)
+	for _, x := range want {
+		if slices.ContainsFunc(changes, func(c Change) bool { return c.Key == x.n.key && c.To == Open && c.Moved() }) {
+			changes = p.reg.rollUp(x.n, now, changes)
+		}
+	}
+	return changes, no
+}
+
+// lease is Lease with every circuit locked.
+func (p *Path) lease(want []placed, t *Ticket, ask *Ask, now Instant) ([]Change, *Denial) {
 	locks := slices.Clone(want)
 	slices.SortFunc(locks, func(a, b placed) int { return byKey(a.n, b.n) })
 	for _, x := range locks {
@@ -360,7 +371,7 @@ func (p *Path) Lease(t *Ticket, ask Ask, now Instant) ([]Change, *Denial) {
 	var no, would []Refusal
 	for i, x := range want {
 		of, a := x.n.of.Load(), &after[i]
-		ev := p.question(x.n, of, Admit, &ask)
+		ev := p.question(x.n, of, Admit, ask)
 		ev.Token = t.Token
 		a.c, a.d, a.t = Step(&of.Rule, x.n.c, ev, now)
 		if a.d.Would {

@@ -279,9 +279,7 @@ func (p *Path) tell(t *Ticket, at int, x told, res *Result, out *Recorded) {
 	before := len(out.Changes)
 	out.Changes = n.publish(p.reg, of, moved, out.Changes)
 	n.unlock()
-	if opened(out.Changes[before:]) {
-		out.Changes = p.reg.rollUp(n, out.now, out.Changes)
-	}
+	out.Changes = p.reg.settled(n, out.now, out.Changes, before)
 }
 
 // wider reports whether a circuit lies above the level that a feed names.
@@ -396,9 +394,11 @@ func (p *Path) each(t Ticket, ev Event, now Instant) (out Recorded) {
 		do := out.next()
 		*do = touch{node: n, version: n.c.Version, draw: p.reg.opts.Draw(), feed: -1, kind: ev.Kind, flags: touchHeld}
 		var d Decision
+		first := len(out.Changes)
 		d, out.Changes = n.apply(p.reg, out.event(do), now, out.Changes)
 		n.unlock()
 		do.fate = d.Fate
+		out.Changes = p.reg.settled(n, now, out.Changes, first)
 	}
 	return out
 }

@@ -171,7 +171,16 @@ func (g *Registry) Swap(settings []Setting, now Instant) (Swapped, error) {
 	if err != nil {
 		return Swapped{}, err
 	}
-	var out Swapped
+	out, reopened := g.exchange(conf, now)
+	for _, n := range reopened {
+		out.Changes = g.rollUp(n, now, out.Changes)
+	}
+	return out, nil
+}
+
+// exchange puts compiled settings in force and lists the circuits that opened
+// while it looked at them.
+func (g *Registry) exchange(conf *config, now Instant) (out Swapped, reopened []*node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for key, n := range g.nodes {
@@ -192,16 +201,20 @@ func (g *Registry) Swap(settings []Setting, now Instant) (Swapped, error) {
 		} else {
 			out.Cleared++
 		}
+		first := len(out.Changes)
 		n.lock()
 		n.of.Store(k)
 		_, out.Changes = n.apply(g, &Event{Kind: RuleSwap, Old: &old.Rule}, now, out.Changes)
 		n.expose(k)
 		n.unlock()
+		if opened(out.Changes[first:]) {
+			reopened = append(reopened, n)
+		}
 	}
 	g.conf.Store(conf)
 	clear(g.paths)
 	g.touch()
-	return out, nil
+	return out, reopened
 }
 
 // touch ends every cached answer without a change to deliver.
