@@ -243,13 +243,20 @@ func (p *Path) peek(n *node, ask *Ask, now Instant) (Decision, *Refusal) {
 // question is the Peek or Admit of this call for one circuit. n.mu is held.
 func (p *Path) question(n *node, of *kept, kind EventKind, ask *Ask) Event {
 	ev := Event{Kind: kind, Until: ask.Deadline}
-	if op := ask.Operation; op != nil {
-		if of.Probes.may(op) {
-			ev.Gives = Gives(op)
-		}
-		ev.Draw = drawFor(op, n.c.Version)
+	if op := ask.Operation; op != nil && of.Probes.may(op) {
+		ev.Gives = Gives(op)
 	}
+	ev.Draw = p.reg.draw(ask.Operation, n.c.Version)
 	return ev
+}
+
+// draw is the lot of one call in a ramp. One without a request id draws one of
+// its own: a share of all of them goes, and not all or none.
+func (g *Registry) draw(op *taxonomy.Operation, version uint64) PPM {
+	if op == nil || op.RequestID == "" {
+		return g.opts.Draw()
+	}
+	return drawFor(op, version)
 }
 
 // drawFor is the same for the same request, attempt and generation, so that a

@@ -29,7 +29,7 @@ type Options struct {
 	Tokens func() uint64
 	// Draw gives the jitter of a cooldown, uniform below One; nil draws it.
 	// The share of a ramp is drawn from the request instead, so that a replay
-	// decides the same.
+	// decides the same; a call without a request id draws here too.
 	Draw func() PPM
 	// Listeners are told of every change, each in order and on its own.
 	Listeners []func(Change)
