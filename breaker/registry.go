@@ -33,8 +33,8 @@ type Options struct {
 	Draw func() PPM
 	// Listeners are told of every change, each in order and on its own.
 	Listeners []func(Change)
-	// FirstSequence lies above every sequence of an earlier life; 0 is fine
-	// where none was kept.
+	// FirstSequence lies above every sequence of an earlier life, and below
+	// 2^63; 0 is fine where none was kept.
 	FirstSequence uint64
 }
 
@@ -88,6 +88,9 @@ func NewRegistry(o Options) (*Registry, error) {
 	}
 	if o.Draw == nil {
 		o.Draw = func() PPM { return PPM(rand.Uint32N(uint32(One))) }
+	}
+	if o.FirstSequence >= 1<<63 {
+		return nil, fmt.Errorf("breaker registry: the first sequence %d leaves no room for changes; it must be below 2^63", o.FirstSequence)
 	}
 	conf, err := compile(o.Settings, o.MaxCircuits)
 	if err != nil {

@@ -16,14 +16,41 @@ type Instant int64
 // Add returns the instant d later; it saturates instead of wrapping.
 func (i Instant) Add(d time.Duration) Instant {
 	s := i + Instant(d)
-	if d > 0 && s < i {
+	switch {
+	case d > 0 && s < i:
 		return math.MaxInt64
+	case d < 0 && s > i:
+		return math.MinInt64
 	}
 	return s
 }
 
-// Sub returns how much later i is than o.
-func (i Instant) Sub(o Instant) time.Duration { return time.Duration(i - o) }
+// Sub returns how much later i is than o; it saturates instead of wrapping.
+func (i Instant) Sub(o Instant) time.Duration {
+	d := i - o
+	switch {
+	case i > o && d < 0:
+		return math.MaxInt64
+	case i < o && d > 0:
+		return math.MinInt64
+	}
+	return time.Duration(d)
+}
+
+// later and sooner are of two instants the one that is, where zero is none.
+func later(a, b Instant) Instant {
+	if a == 0 {
+		return b
+	}
+	return max(a, b)
+}
+
+func sooner(a, b Instant) Instant {
+	if a == 0 {
+		return a
+	}
+	return min(a, b)
+}
 
 // PPM is a share in parts per million: 500,000 is one half. Shares are
 // integers so that "half of a million less one" is not rounded to half.

@@ -28,12 +28,12 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 	}
 	if c.Version == was.Version && c.State == was.State && !was.Idle(&of.Rule, now) {
 		c.Window, c.Row = was.Window, was.Row
-		c.Until = max(c.Until, was.Until)
+		c.Until = later(c.Until, was.Until)
 	}
 	if c.Decided < was.Decided { // the store does not know the latest decision yet
 		c.Override, c.Decided = was.Override, was.Decided
 	}
-	c.High = max(was.High, now)
+	c.High = later(was.High, now)
 	n.c = c
 	var changes []Change
 	if c.State != was.State || c.Until != was.Until || c.Version != was.Version || c.forced() != was.forced() {
