@@ -34,6 +34,7 @@ func (t *Ticket) Answer(n LeaseNeed, d Decision) {
 // ticket its token. Give the store's decisions to [Ticket.Answer] once they are
 // durable.
 func (p *Path) Leases(t *Ticket, ask Ask) []LeaseNeed {
+	p = t.by(p)
 	var out []LeaseNeed
 	for _, x := range p.needed(t) {
 		x.n.lock()
@@ -58,7 +59,7 @@ type placed struct {
 // needed are the circuits whose lease is missing; the ticket gets a token.
 func (p *Path) needed(t *Ticket) []placed {
 	var out []placed
-	for m := t.Need &^ t.Held; m != 0; m &= m - 1 {
+	for m := p.places(t.Need &^ t.Held); m != 0; m &= m - 1 {
 		if n := p.reg.alive(p.nodes[bits.TrailingZeros64(m)]); n != nil {
 			out = append(out, placed{n, m & -m})
 		}
@@ -72,6 +73,7 @@ func (p *Path) needed(t *Ticket) []placed {
 // Lease takes the needed leases in this process: all of them or none, and when
 // none, every circuit is as it was. It is for use without a store.
 func (p *Path) Lease(t *Ticket, ask Ask, now Instant) ([]Change, *Denial) {
+	p = t.by(p)
 	want := p.needed(t)
 	changes, no := p.lease(want, t, &ask, now)
 	for _, x := range want {
@@ -142,9 +144,10 @@ func (p *Path) Renew(t Ticket, deadline, now Instant) Recorded {
 }
 
 func (p *Path) each(t Ticket, ev Event, now Instant) (out Recorded) {
+	p = t.by(p)
 	out.now, out.token = now, t.Token
 	out.until = ev.Until
-	for m := t.Held; m != 0; m &= m - 1 {
+	for m := p.places(t.Held); m != 0; m &= m - 1 {
 		n := p.reg.lock(p.nodes[bits.TrailingZeros64(m)], now)
 		if n == nil {
 			continue
@@ -164,8 +167,9 @@ func (p *Path) each(t Ticket, ev Event, now Instant) (out Recorded) {
 // ShortestLease is the shortest lease among the circuits that the ticket holds;
 // 0 when it holds none.
 func (p *Path) ShortestLease(t Ticket) time.Duration {
+	p = t.by(p)
 	var d time.Duration
-	for m := t.Held; m != 0; m &= m - 1 {
+	for m := p.places(t.Held); m != 0; m &= m - 1 {
 		l := p.nodes[bits.TrailingZeros64(m)].of.Load().Rule.Probe.Lease
 		if d == 0 || l < d {
 			d = l

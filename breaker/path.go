@@ -140,7 +140,8 @@ type Ask struct {
 }
 
 // A Ticket is the answer of a path that lets a call go. It is a small value;
-// nothing was taken for it.
+// nothing was taken for it. Whatever path it is handed to later, it is that
+// path's own circuits that it speaks of.
 type Ticket struct {
 	Sequence uint64  // of the registry, before any circuit was read
 	Token    uint64  // of the leases in Held; 0 without
@@ -148,7 +149,19 @@ type Ticket struct {
 	Held     uint64  // circuits whose lease was taken
 	Shadow   uint64  // circuits that only observe and would have refused
 	Would    *Denial // what those said; nil when none
+	path     *Path   // that gave it; nil when it asks nothing of any circuit
 }
+
+// by is the path that gave a ticket: its bits are places on that one.
+func (t *Ticket) by(p *Path) *Path {
+	if t.path != nil {
+		return t.path
+	}
+	return p
+}
+
+// places are those of a ticket's bits that are places on the path.
+func (p *Path) places(bits uint64) uint64 { return bits & (1<<len(p.nodes) - 1) }
 
 // Needs reports whether leases must be taken before the call is sent.
 func (t *Ticket) Needs() bool { return t.Need&^t.Held != 0 }
@@ -169,7 +182,7 @@ func (p *Path) Admit(ask Ask, now Instant) (Ticket, *Denial) {
 
 // admit goes through the circuits one by one.
 func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
-	t := Ticket{Sequence: seq}
+	t := Ticket{Sequence: seq, path: p}
 	var no, would []Refusal
 	calm, steady := true, true
 	until := Instant(1<<63 - 1)

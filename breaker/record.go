@@ -14,7 +14,9 @@ import (
 var (
 	ErrUnknownBreaker = errors.New("no such breaker")
 	ErrUnknownLevel   = errors.New("not a field of the breaker's scope")
+	ErrUnknownSignal  = errors.New("not a signal")
 	ErrContradiction  = errors.New("contradicts another feed of the same call")
+	ErrTooManyFeeds   = errors.New("too many feeds of one call")
 )
 
 // A Result is how a call ended, as the circuits need to know it.
@@ -148,12 +150,16 @@ func (p *Path) Record(t Ticket, feeds []taxonomy.Feed, res Result, now Instant) 
 // RecordInto is Record with the answer written over an earlier one, so that it
 // costs no memory.
 func (p *Path) RecordInto(out *Recorded, t *Ticket, feeds []taxonomy.Feed, res Result, now Instant) {
-	feeds = feeds[:min(len(feeds), maxFeeds)]
+	p = t.by(p)
 	out.reset(now)
+	if len(feeds) > maxFeeds {
+		out.Errs = append(out.Errs, fmt.Errorf("record: %w: %d, and only the first %d count", ErrTooManyFeeds, len(feeds), maxFeeds))
+		feeds = feeds[:maxFeeds]
+	}
 	out.feeds, out.token = feeds, t.Token
 	out.base.Class = res.Class
 	var say [maxPath]told
-	reached := t.Held
+	reached := p.places(t.Held)
 	for i := range feeds {
 		reached |= p.assign(feeds, i, &say, out)
 	}
@@ -175,6 +181,10 @@ func (p *Path) assign(feeds []taxonomy.Feed, i int, say *[maxPath]told, out *Rec
 	k, err := p.conf.breakerOf(f)
 	if err != nil {
 		out.Errs = append(out.Errs, err)
+		return 0
+	}
+	if f.Signal > taxonomy.SignalOpenNow {
+		out.Errs = append(out.Errs, fmt.Errorf("record %s: signal %d: %w", k.Name, f.Signal, ErrUnknownSignal))
 		return 0
 	}
 	level := slices.Index(k.Scope, f.Level)
