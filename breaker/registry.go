@@ -16,7 +16,7 @@ import (
 type Options struct {
 	Settings []Setting
 	// MaxCircuits bounds the circuits of each breaker that sets no bound of its
-	// own; 0 is 10,000. When all are in use, new keys share their parent's, and
+	// own; 0 is [DefaultCircuits]. When all are in use, new keys share their parent's, and
 	// those without a parent one more, whose key is the breaker's name.
 	MaxCircuits int
 	// MaxOverride is the longest an override may last; 0 is 24 hours.
@@ -69,6 +69,9 @@ type config struct {
 	depth  int                    // circuits on one path
 }
 
+// DefaultCircuits is how many circuits a breaker may have where nobody says.
+const DefaultCircuits = 10_000
+
 // maxPath is the most circuits on one path: a ticket keeps a bit for each.
 const maxPath = 64
 
@@ -78,7 +81,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		return nil, fmt.Errorf("breaker registry: max_circuits and max_override must not be negative")
 	}
 	if o.MaxCircuits == 0 {
-		o.MaxCircuits = 10_000
+		o.MaxCircuits = DefaultCircuits
 	}
 	if o.MaxOverride == 0 {
 		o.MaxOverride = 24 * time.Hour

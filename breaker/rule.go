@@ -60,12 +60,17 @@ type PPM uint32
 const One PPM = 1_000_000
 
 // Share turns a decimal share such as 0.5 (or a factor such as 1.5) into parts
-// per million, rounded to the nearest.
+// per million, rounded to the nearest. One that would be rounded to nothing is
+// refused, for nothing means "not watched".
 func Share(f float64) (PPM, error) {
 	if math.IsNaN(f) || f < 0 || f > 4000 {
 		return 0, fmt.Errorf("%v is not a share or factor between 0 and 4000", f)
 	}
-	return PPM(math.Round(f * float64(One))), nil
+	p := PPM(math.Round(f * float64(One)))
+	if p == 0 && f > 0 {
+		return 0, fmt.Errorf("%v is less than one part in a million, and would count as nothing; write 0, or 0.000001 and more", f)
+	}
+	return p, nil
 }
 
 // Float returns the share as a decimal.
