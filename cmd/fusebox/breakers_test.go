@@ -238,3 +238,17 @@ func TestFormerNamesOfOverrides(t *testing.T) {
 		}
 	}
 }
+
+// An empty list says of which circuits it is true.
+func TestNothingToList(t *testing.T) {
+	for want, f := range map[string]circuitsFound{
+		"every circuit is closed and as good as new":                                                         {},
+		"no circuit that could be read is open, forced or counting":                                          {partly: true},
+		`no circuit whose scope begins with "a\x1b" that could be read is open, forced or counting`:          {scope: "a\x1b", partly: true},
+		"no circuit of the tool layer is open, forced or counting; fusebox breakers list shows all that are": {layer: "tool"},
+	} {
+		if got := f.nothing(); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
