@@ -163,6 +163,9 @@ func (g *Registry) accused(key string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(prefixes) == 0 {
+		return nil, fmt.Errorf("circuit %s: %w", Scope(key), ErrUnknownCircuit)
+	}
 	if full := k.crowded(); full != nil && g.nodes[prefixes[0]] == nil {
 		return nil, fmt.Errorf("circuit %s shares the circuit %s, which is %s; give it to that one: %w",
 			Scope(key), full.key, State(full.word.Load()&wordState), ErrUnknownCircuit)

@@ -74,6 +74,9 @@ func TestNoOverflowYet(t *testing.T) {
 	if _, err := g.Override("provider", Override{Kind: ForcedOpen, Until: 60 * second, By: "ann", Why: "x"}, second); !errors.Is(err, ErrUnknownCircuit) {
 		t.Fatal(err)
 	}
+	if _, _, err := g.Evidence("provider", Reconciled, "ann", second); !errors.Is(err, ErrUnknownCircuit) {
+		t.Fatal(err)
+	}
 	if g.Len() != 3 {
 		t.Fatalf("%d circuits", g.Len())
 	}
