@@ -73,7 +73,7 @@ func (m *machine) lease() {
 	case c.live() >= p.Budget:
 		m.refuse(ProbeBusy, c.firstEnd())
 		return
-	case m.now < c.Until:
+	case c.Until != 0 && m.now < c.Until:
 		m.refuse(ProbeGap, c.Until)
 		return
 	}
@@ -94,7 +94,7 @@ func (m *machine) lease() {
 // leaseEnd is the end of a lease that starts now: never past the call's deadline.
 func (m *machine) leaseEnd() Instant {
 	end := m.now.Add(m.r.Probe.Lease)
-	if m.ev.Until > 0 {
+	if m.ev.Until != 0 {
 		end = min(end, m.ev.Until)
 	}
 	return end

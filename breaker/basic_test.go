@@ -233,6 +233,14 @@ func TestSettingsRefused(t *testing.T) {
 	if _, err := Share(math.NaN()); err == nil {
 		t.Error("NaN is a share")
 	}
+	for f, want := range map[float64]PPM{0: 0, 0.0000007: 1, 0.000001: 1, 0.5: One / 2} {
+		if p, err := Share(f); err != nil || p != want {
+			t.Errorf("%v is %d ppm, %v", f, p, err)
+		}
+	}
+	if _, err := Share(0.0000004); err == nil {
+		t.Error("a share that is not nothing became nothing")
+	}
 }
 
 // TestOverrideEnds: who, why and an end that needs nobody (R-BRK-9).

@@ -9,7 +9,9 @@ import "sync"
 type mailbox struct {
 	mu      sync.Mutex
 	hear    func(Change)
-	waiting []Change
+	waiting []Change // a ring, so that what waits is never moved; nil while nothing does
+	first   int      // the oldest one's place in it
+	count   int
 	running bool
 	lost    uint64 // dropped because the listener fell behind
 	failed  uint64 // times the listener panicked or ended its goroutine
@@ -18,19 +20,48 @@ type mailbox struct {
 // maxWaiting bounds what a listener that blocks can pile up.
 const maxWaiting = 1 << 16
 
+// post adds changes behind those that wait. It is called under the lock that
+// numbers changes, so its cost must not depend on how many wait.
 func (b *mailbox) post(changes []Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if over := len(b.waiting) + len(changes) - maxWaiting; over > 0 {
-		drop := min(over, len(b.waiting))
-		b.waiting = append(b.waiting[:0], b.waiting[drop:]...)
-		b.lost += uint64(drop)
+	for i := range changes {
+		b.push(&changes[i])
 	}
-	b.waiting = append(b.waiting, changes...)
 	if !b.running {
 		b.running = true
 		go b.drain()
 	}
+}
+
+// push adds one change, and drops the oldest when too many wait. b.mu is held.
+func (b *mailbox) push(c *Change) {
+	switch {
+	case b.count == maxWaiting:
+		b.pop()
+		b.lost++
+	case b.count == len(b.waiting):
+		b.grow()
+	}
+	b.waiting[(b.first+b.count)%len(b.waiting)] = *c
+	b.count++
+}
+
+// grow doubles the ring. b.mu is held.
+func (b *mailbox) grow() {
+	larger := make([]Change, min(max(2*len(b.waiting), 4), maxWaiting))
+	n := copy(larger, b.waiting[b.first:])
+	copy(larger[n:], b.waiting[:b.first])
+	b.waiting, b.first = larger, 0
+}
+
+// pop takes the oldest change out. b.mu is held.
+func (b *mailbox) pop() Change {
+	c := b.waiting[b.first]
+	b.waiting[b.first] = Change{}
+	b.first = (b.first + 1) % len(b.waiting)
+	b.count--
+	return c
 }
 
 func (b *mailbox) drain() {
@@ -47,14 +78,13 @@ func (b *mailbox) drain() {
 	}()
 	for {
 		b.mu.Lock()
-		if len(b.waiting) == 0 {
+		if b.count == 0 {
 			b.running, done = false, true
-			b.waiting = nil
+			b.waiting, b.first = nil, 0
 			b.mu.Unlock()
 			return
 		}
-		next := b.waiting[0]
-		b.waiting = b.waiting[1:]
+		next := b.pop()
 		b.mu.Unlock()
 		b.hear(next)
 	}

@@ -188,7 +188,8 @@ func maxAge(r *Rule) time.Duration { return max(r.Cooldown.longest(), r.Forget, 
 // sound refuses what no Step could have made.
 func (c *Circuit) sound() error {
 	switch {
-	case c.State > Ramping, c.Reason >= reasons, c.Step >= MaxSteps, c.Window.Pos >= MaxBuckets, c.Seen >= evidenceEnd:
+	case c.State > Ramping, c.Reason >= reasons, c.Step >= MaxSteps, c.Window.Pos >= MaxBuckets, c.Seen >= evidenceEnd,
+		c.Version >= 1<<55: // the registry publishes 56 bits of it
 		return fmt.Errorf("%w: a value is out of range", ErrBadRecord)
 	case c.State != HalfOpen && c.live() > 0:
 		return fmt.Errorf("%w: leases outside HALF_OPEN", ErrBadRecord)

@@ -262,8 +262,8 @@ func TestBlockedListenerIsBounded(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.waiting) != maxWaiting || b.lost < 70_000-maxWaiting-1 {
-		t.Fatalf("%d waiting, %d lost", len(b.waiting), b.lost)
+	if b.count != maxWaiting || len(b.waiting) != maxWaiting || b.lost < 70_000-maxWaiting-1 {
+		t.Fatalf("%d waiting in %d places, %d lost", b.count, len(b.waiting), b.lost)
 	}
 }
 

@@ -34,6 +34,15 @@ func appendPart(b []byte, field, value string) []byte {
 	return appendEscaped(b, value, false)
 }
 
+// digestLen is the length of a long value in a key: "#" and its SHA-256.
+const digestLen = 1 + 2*sha256.Size
+
+// digest reports whether a text of that length could be one. No value renders to
+// another, so a circuit of that name would be nobody's.
+func digest(text string) bool {
+	return strings.Trim(text[1:], "0123456789abcdef") == ""
+}
+
 // maxPart is the longest value that a key keeps as text.
 const maxPart = 200
 
@@ -110,8 +119,8 @@ func parseKey(key string) (breaker string, parts []part, err error) {
 		switch {
 		case after[0] == '-':
 			p.absent, n = true, 1
-		case after[0] == '#' && len(after) >= 1+2*sha256.Size:
-			p.hashed, n = true, 1+2*sha256.Size
+		case after[0] == '#' && len(after) >= digestLen && digest(after[:digestLen]):
+			p.hashed, n = true, digestLen
 			p.value = after[:n]
 		default:
 			size, text, ok := strings.Cut(after, ":")
@@ -177,7 +186,10 @@ func (s *Setting) KeyOf(scope string) (string, error) {
 	}
 	b := []byte(s.Name)
 	for i, v := range values {
-		if strings.HasPrefix(v, "#") && len(v) == 1+2*sha256.Size {
+		if strings.HasPrefix(v, "#") && len(v) == digestLen {
+			if !digest(v) {
+				return "", fmt.Errorf("scope %.100q: part %d (%s) is no digest, which is # and 64 lower-case hexadecimal digits; write %%23 for a # that belongs to the value", scope, i+1, s.Scope[i])
+			}
 			b = append(append(append(append(b, '|'), s.Scope[i]...), '='), v...)
 			continue
 		}

@@ -23,43 +23,73 @@ func (g *Registry) lookup(key string, now Instant) (*node, error) {
 	if n != nil {
 		return n, nil
 	}
-	name, parts, err := parseKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnknownCircuit, err)
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	k := g.conf.Load().byName[name]
-	if k == nil || len(parts) == 0 || len(parts) > len(k.Scope) {
+	k, prefixes, err := g.named(key)
+	if err != nil {
+		return nil, err
+	}
+	if len(prefixes) == 0 { // the key of an overflow circuit, and there is none
 		return nil, fmt.Errorf("circuit %s: %w", Scope(key), ErrUnknownCircuit)
 	}
+	return g.chain(k, prefixes, false, now)
+}
+
+// chain finds or makes the circuits of these keys, each below the one before
+// it, and returns the last. Without room that is an error, unless it must be.
+// g.mu is held.
+func (g *Registry) chain(k *kept, keys []string, must bool, now Instant) (n *node, err error) {
+	for _, key := range keys {
+		parent, shared := n, false
+		switch n, shared = g.node(k, key, parent, now); {
+		case shared && must:
+			n = g.plant(k, key, parent)
+		case shared:
+			return nil, fmt.Errorf("circuit %s: breaker %q has no room for another circuit, so it shares %s: %w",
+				Scope(keys[len(keys)-1]), k.Name, Scope(n.key), ErrUnknownCircuit)
+		}
+	}
+	return n, nil
+}
+
+// named reads a key: its breaker, and the keys of every circuit from the widest
+// down to it. There are none for the breaker's name alone, which is the key of
+// its overflow circuit. g.mu is held.
+func (g *Registry) named(key string) (*kept, []string, error) {
+	name, parts, err := parseKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnknownCircuit, err)
+	}
+	k := g.conf.Load().byName[name]
+	if k == nil || len(parts) > len(k.Scope) {
+		return nil, nil, fmt.Errorf("circuit %s: %w", Scope(key), ErrUnknownCircuit)
+	}
 	b := []byte(name)
-	var parent *node
+	var prefixes []string
 	for i, p := range parts {
 		if p.field != k.Scope[i] {
-			return nil, fmt.Errorf("circuit %s: part %d is %q, the scope of %q says %q: %w", Scope(key), i+1, p.field, name, k.Scope[i], ErrUnknownCircuit)
+			return nil, nil, fmt.Errorf("circuit %s: part %d is %q, the scope of %q says %q: %w", Scope(key), i+1, p.field, name, k.Scope[i], ErrUnknownCircuit)
 		}
 		if p.hashed {
 			b = append(append(append(append(b, '|'), p.field...), '='), p.value...)
 		} else {
 			b = appendPart(b, p.field, p.value)
 		}
-		shared := false
-		if n, shared = g.node(k, string(b), parent, now); shared {
-			return nil, fmt.Errorf("circuit %s: breaker %q has no room for another circuit: %w", Scope(key), name, ErrUnknownCircuit)
-		}
-		parent = n
+		prefixes = append(prefixes, string(b))
 	}
-	if n.key != key {
-		return nil, fmt.Errorf("circuit key %.60q is not written as fusebox writes it: %w", key, ErrUnknownCircuit)
+	if string(b) != key {
+		return nil, nil, fmt.Errorf("circuit key %.60q is not written as fusebox writes it: %w", key, ErrUnknownCircuit)
 	}
-	return n, nil
+	return k, prefixes, nil
 }
 
-// Find turns a readable scope ("provider:openai/eu") or a key into the key.
+// Find turns a readable scope ("provider:openai/eu") or a key into the key. The
+// name of a breaker alone is its overflow circuit, once there is one.
 func (g *Registry) Find(scope string) (string, error) {
-	if name, parts, err := parseKey(scope); err == nil && len(parts) > 0 && g.conf.Load().byName[name] != nil {
-		return scope, nil
+	if name, parts, err := parseKey(scope); err == nil && g.conf.Load().byName[name] != nil {
+		if _, used := g.Circuit(scope); used || len(parts) > 0 {
+			return scope, nil
+		}
 	}
 	name, _, _ := strings.Cut(scope, ":")
 	if k := g.conf.Load().byName[name]; k != nil && strings.Contains(scope, ":") {
@@ -106,17 +136,48 @@ func (g *Registry) ClearOverride(key, by, why string, now Instant) ([]Change, er
 }
 
 // Evidence tells a circuit what was proved and by whom. It moves nothing unless
-// the circuit's rule names that kind of evidence.
+// the circuit's rule names that kind of evidence. A circuit that was never used
+// has nothing to prove, and is not made for it.
 func (g *Registry) Evidence(key string, kind Evidence, by string, now Instant) (Fate, []Change, error) {
-	n, err := g.lookup(key, now)
-	if err != nil {
-		return Ignored, nil, fmt.Errorf("evidence %s: %w", kind, err)
+	n, err := g.accused(key)
+	if err != nil || n == nil {
+		return Ignored, nil, wrap("evidence "+kind.String(), err)
 	}
 	n, d, changes := g.hand(n, Event{Kind: EvidenceSeen, Gives: kind, By: short(by)}, now)
 	if n == nil {
 		return Ignored, nil, fmt.Errorf("evidence %s: %w", kind, ErrUnknownCircuit)
 	}
 	return d.Fate, changes, nil
+}
+
+// accused is the circuit that a proof about this key is for; nil where there is
+// none. Where an open circuit is shared, the proof for one key says nothing
+// about the others.
+func (g *Registry) accused(key string) (*node, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if n := g.nodes[key]; n != nil {
+		return n, nil
+	}
+	k, prefixes, err := g.named(key)
+	if err != nil {
+		return nil, err
+	}
+	if len(prefixes) == 0 {
+		return nil, fmt.Errorf("circuit %s: %w", Scope(key), ErrUnknownCircuit)
+	}
+	if full := k.crowded(); full != nil && g.nodes[prefixes[0]] == nil {
+		return nil, fmt.Errorf("circuit %s shares the circuit %s, which is %s; give it to that one: %w",
+			Scope(key), full.key, State(full.word.Load()&wordState), ErrUnknownCircuit)
+	}
+	return nil, nil
+}
+
+func wrap(step string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", step, err)
 }
 
 // Signal opens a circuit at once, for a cause that belongs to no call: a
@@ -145,10 +206,7 @@ func (g *Registry) hand(n *node, ev Event, now Instant) (*node, Decision, []Chan
 	ev.Draw = g.opts.Draw()
 	d, changes := n.apply(g, &ev, now, nil)
 	n.unlock()
-	if opened(changes) {
-		changes = g.rollUp(n, now, changes)
-	}
-	return n, d, changes
+	return n, d, g.settled(n, now, changes, 0)
 }
 
 // Tick lets time pass in every circuit that is not plainly closed: overrides
@@ -167,13 +225,21 @@ func (g *Registry) Tick(now Instant) []Change {
 		ev.Kind = Settle
 	}
 	var changes []Change
+	var reopened []*node
 	for _, n := range awake {
+		first := len(changes)
 		n.lock()
 		if n.word.Load()&wordDead == 0 {
 			ev.Draw = g.opts.Draw()
 			_, changes = n.apply(g, &ev, now, changes)
 		}
 		n.unlock()
+		if opened(changes[first:]) {
+			reopened = append(reopened, n)
+		}
+	}
+	for _, n := range reopened { // once time has passed in all of them: their order means nothing
+		changes = g.rollUp(n, now, changes)
 	}
 	return changes
 }

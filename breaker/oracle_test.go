@@ -155,6 +155,15 @@ func (o *oracle) late() string {
 // evidence: only the kinds that the rule names, and that no call gives, count.
 func (o *oracle) evidence() string {
 	a, i := &o.after, &o.idle
+	if o.ev.Kind == Peek {
+		return ""
+	}
+	if a.State == HalfOpen && i.State == Open && (a.Seen != i.Seen || a.ProbeOK != i.ProbeOK) {
+		return "evidence: the cooldown's end voided or made a proof"
+	}
+	if o.moved() && a.State != HalfOpen && (a.Seen != 0 || a.ProbeOK != 0) {
+		return "evidence: a proof outlived the recovery or the next offence"
+	}
 	if o.ev.Kind != EvidenceSeen || o.ev.Gives&^Calls&o.r.Probe.Evidence != 0 {
 		return ""
 	}

@@ -143,7 +143,7 @@ func (m *machine) probed() {
 	if m.ev.Outcome == Excluded {
 		// It proved nothing. The gap keeps a stream of such probes from going
 		// on without end.
-		c.Until = max(c.Until, m.now.Add(p.Gap))
+		c.Until = later(c.Until, m.now.Add(p.Gap))
 		m.exclude()
 		return
 	}

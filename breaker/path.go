@@ -2,7 +2,6 @@ package breaker
 
 import (
 	"math/bits"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -76,14 +75,19 @@ func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path
 		}
 		key := append(space[:0], k.Name...)
 		var parent *node
+		shared := false
 		s := &p.spans[k.index]
 		for i, read := range k.parts {
 			key = appendPart(key, k.Scope[i], read(op))
 			n := g.nodes[string(key)]
-			if n == nil {
-				var shared bool
+			switch {
+			case n != nil:
+			case shared:
+				n = parent // a circuit whose parent is not its own would escape that one's roll-up
+			case parent == nil && k.crowded() != nil:
+				n, shared = k.full, true
+			default:
 				n, shared = g.node(k, strings.Clone(string(key)), parent, now)
-				p.Shared = p.Shared || shared
 			}
 			if n != parent {
 				p.nodes = append(p.nodes, n)
@@ -91,6 +95,7 @@ func (g *Registry) resolve(op *taxonomy.Operation, id string, now Instant) *Path
 			s.at[i], s.n = uint8(len(p.nodes)-1), uint8(i+1)
 			parent = n
 		}
+		p.Shared = p.Shared || shared
 	}
 	if len(g.paths) >= maxPaths {
 		for old := range g.paths { // any: a path is cheap to make again
@@ -120,7 +125,12 @@ func (k *kept) applies(op *taxonomy.Operation) bool {
 
 // Current reports whether the path still names the right circuits: the
 // settings are the same and none of its circuits was evicted.
-func (p *Path) Current() bool { return p.conf == p.reg.conf.Load() && !p.stale.Load() }
+func (p *Path) Current() bool { return p.InForce() && !p.stale.Load() }
+
+// InForce reports whether the path was resolved under the settings in force. An
+// answer of a path that is, but whose circuits others have evicted meanwhile,
+// stands: what was evicted was as good as new.
+func (p *Path) InForce() bool { return p.conf == p.reg.conf.Load() }
 
 // An Ask is what admission needs to know about a call.
 type Ask struct {
@@ -130,7 +140,8 @@ type Ask struct {
 }
 
 // A Ticket is the answer of a path that lets a call go. It is a small value;
-// nothing was taken for it.
+// nothing was taken for it. Whatever path it is handed to later, it is that
+// path's own circuits that it speaks of.
 type Ticket struct {
 	Sequence uint64  // of the registry, before any circuit was read
 	Token    uint64  // of the leases in Held; 0 without
@@ -138,7 +149,19 @@ type Ticket struct {
 	Held     uint64  // circuits whose lease was taken
 	Shadow   uint64  // circuits that only observe and would have refused
 	Would    *Denial // what those said; nil when none
+	path     *Path   // that gave it; nil when it asks nothing of any circuit
 }
+
+// by is the path that gave a ticket: its bits are places on that one.
+func (t *Ticket) by(p *Path) *Path {
+	if t.path != nil {
+		return t.path
+	}
+	return p
+}
+
+// places are those of a ticket's bits that are places on the path.
+func (p *Path) places(bits uint64) uint64 { return bits & (1<<len(p.nodes) - 1) }
 
 // Needs reports whether leases must be taken before the call is sent.
 func (t *Ticket) Needs() bool { return t.Need&^t.Held != 0 }
@@ -159,7 +182,7 @@ func (p *Path) Admit(ask Ask, now Instant) (Ticket, *Denial) {
 
 // admit goes through the circuits one by one.
 func (p *Path) admit(seq uint64, ask *Ask, now Instant) (Ticket, *Denial) {
-	t := Ticket{Sequence: seq}
+	t := Ticket{Sequence: seq, path: p}
 	var no, would []Refusal
 	calm, steady := true, true
 	until := Instant(1<<63 - 1)
@@ -233,13 +256,20 @@ func (p *Path) peek(n *node, ask *Ask, now Instant) (Decision, *Refusal) {
 // question is the Peek or Admit of this call for one circuit. n.mu is held.
 func (p *Path) question(n *node, of *kept, kind EventKind, ask *Ask) Event {
 	ev := Event{Kind: kind, Until: ask.Deadline}
-	if op := ask.Operation; op != nil {
-		if of.Probes.may(op) {
-			ev.Gives = Gives(op)
-		}
-		ev.Draw = drawFor(op, n.c.Version)
+	if op := ask.Operation; op != nil && of.Probes.may(op) {
+		ev.Gives = Gives(op)
 	}
+	ev.Draw = p.reg.draw(ask.Operation, n.c.Version)
 	return ev
+}
+
+// draw is the lot of one call in a ramp. One without a request id draws one of
+// its own: a share of all of them goes, and not all or none.
+func (g *Registry) draw(op *taxonomy.Operation, version uint64) PPM {
+	if op == nil || op.RequestID == "" {
+		return g.opts.Draw()
+	}
+	return drawFor(op, version)
 }
 
 // drawFor is the same for the same request, attempt and generation, so that a
@@ -261,119 +291,6 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// A LeaseNeed is one lease that a store must grant before dispatch: step its
-// copy of the circuit with Event under Rule, and keep the result if the
-// decision allows.
-type LeaseNeed struct {
-	Key   string
-	Rule  *Rule
-	Event Event
-	place uint64 // its bit on the path
-}
-
-// Answer takes the store's decision into the ticket: the lease is held, or the
-// circuit needed none after all, or it only observes and would have refused.
-func (t *Ticket) Answer(n LeaseNeed, d Decision) {
-	switch {
-	case d.Lease.Token != 0 && d.Lease.Token == t.Token:
-		t.Held |= n.place
-	case !d.Would:
-		t.Shadow |= n.place
-		t.Need &^= n.place
-	default:
-		t.Need &^= n.place
-	}
-}
-
-// Leases lists what the ticket needs, in the order of the layers, and gives the
-// ticket its token. Give the store's decisions to [Ticket.Answer] once they are
-// durable.
-func (p *Path) Leases(t *Ticket, ask Ask) []LeaseNeed {
-	var out []LeaseNeed
-	for _, x := range p.needed(t) {
-		x.n.lock()
-		of := x.n.of.Load()
-		ev := p.question(x.n, of, Admit, &ask)
-		x.n.unlock()
-		ev.Token = t.Token
-		out = append(out, LeaseNeed{Key: x.n.key, Rule: &of.Rule, Event: ev, place: x.place})
-	}
-	return out
-}
-
-// Leased marks every need of the ticket as granted: Answer for all of them.
-func (p *Path) Leased(t *Ticket) { t.Held |= t.Need }
-
-// A placed is a circuit with its bit on the path.
-type placed struct {
-	n     *node
-	place uint64
-}
-
-// needed are the circuits whose lease is missing; the ticket gets a token.
-func (p *Path) needed(t *Ticket) []placed {
-	var out []placed
-	for m := t.Need &^ t.Held; m != 0; m &= m - 1 {
-		if n := p.reg.alive(p.nodes[bits.TrailingZeros64(m)]); n != nil {
-			out = append(out, placed{n, m & -m})
-		}
-	}
-	if t.Token == 0 && len(out) > 0 {
-		t.Token = p.reg.opts.Tokens()
-	}
-	return out
-}
-
-// Lease takes the needed leases in this process: all of them or none, and when
-// none, every circuit is as it was. It is for use without a store.
-func (p *Path) Lease(t *Ticket, ask Ask, now Instant) ([]Change, *Denial) {
-	want := p.needed(t)
-	locks := slices.Clone(want)
-	slices.SortFunc(locks, func(a, b placed) int { return byKey(a.n, b.n) })
-	for _, x := range locks {
-		x.n.lock()
-	}
-	defer func() {
-		for _, x := range locks {
-			x.n.unlock()
-		}
-	}()
-	type result struct {
-		c Circuit
-		d Decision
-		t Transitions
-	}
-	after := make([]result, len(want))
-	var no, would []Refusal
-	for i, x := range want {
-		of, a := x.n.of.Load(), &after[i]
-		ev := p.question(x.n, of, Admit, &ask)
-		ev.Token = t.Token
-		a.c, a.d, a.t = Step(&of.Rule, x.n.c, ev, now)
-		if a.d.Would {
-			continue
-		}
-		if r := x.n.refuse(of, a.d, now); r.binds {
-			no = append(no, *r)
-		} else {
-			would = append(would, *r)
-		}
-	}
-	if len(no) > 0 {
-		return nil, &Denial{Refusal: no[0], All: no, Would: would}
-	}
-	var changes []Change
-	for i, x := range want {
-		a := &after[i]
-		x.n.c = a.c
-		if a.t.N > 0 {
-			changes = x.n.publish(p.reg, x.n.of.Load(), &a.t, changes)
-		}
-		t.Answer(LeaseNeed{place: x.place}, a.d)
-	}
-	return changes, nil
 }
 
 func byKey(a, b *node) int { return strings.Compare(a.key, b.key) }

@@ -77,6 +77,7 @@ func genRule(t *rapid.T) Rule {
 		LostMax: uint8(rapid.IntRange(0, 3).Draw(t, "lost")), Evidence: SafeCall}
 	if rapid.Bool().Draw(t, "has evidence") {
 		r.Probe.Evidence |= Reconciled
+		r.Probe.All = rapid.Bool().Draw(t, "needs all")
 	}
 	if rapid.Bool().Draw(t, "has ramp") {
 		r.Ramp = Ramp{Steps: [MaxSteps]PPM{One / 4, One}, Every: d("every", 0, 10), MinSuccesses: uint32(rapid.IntRange(1, 3).Draw(t, "climb")),
@@ -230,7 +231,8 @@ func TestProperty13Origins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := genRule(t)
 		h, _ := play(t, &r, 40)
-		shift := Instant(rapid.Int64Range(-900, 1<<40).Draw(t, "shift")) * ms
+		// Off the grid on which things happen: an instant of exactly 0 is "none".
+		shift := Instant(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "shift"))*ms + 1
 		moved := slices.Clone(h)
 		for i := range moved {
 			moved[i].at += shift

@@ -14,7 +14,9 @@ import (
 var (
 	ErrUnknownBreaker = errors.New("no such breaker")
 	ErrUnknownLevel   = errors.New("not a field of the breaker's scope")
+	ErrUnknownSignal  = errors.New("not a signal")
 	ErrContradiction  = errors.New("contradicts another feed of the same call")
+	ErrTooManyFeeds   = errors.New("too many feeds of one call")
 )
 
 // A Result is how a call ended, as the circuits need to know it.
@@ -148,12 +150,16 @@ func (p *Path) Record(t Ticket, feeds []taxonomy.Feed, res Result, now Instant) 
 // RecordInto is Record with the answer written over an earlier one, so that it
 // costs no memory.
 func (p *Path) RecordInto(out *Recorded, t *Ticket, feeds []taxonomy.Feed, res Result, now Instant) {
-	feeds = feeds[:min(len(feeds), maxFeeds)]
+	p = t.by(p)
 	out.reset(now)
+	if len(feeds) > maxFeeds {
+		out.Errs = append(out.Errs, fmt.Errorf("record: %w: %d, and only the first %d count", ErrTooManyFeeds, len(feeds), maxFeeds))
+		feeds = feeds[:maxFeeds]
+	}
 	out.feeds, out.token = feeds, t.Token
 	out.base.Class = res.Class
 	var say [maxPath]told
-	reached := t.Held
+	reached := p.places(t.Held)
 	for i := range feeds {
 		reached |= p.assign(feeds, i, &say, out)
 	}
@@ -175,6 +181,10 @@ func (p *Path) assign(feeds []taxonomy.Feed, i int, say *[maxPath]told, out *Rec
 	k, err := p.conf.breakerOf(f)
 	if err != nil {
 		out.Errs = append(out.Errs, err)
+		return 0
+	}
+	if f.Signal > taxonomy.SignalOpenNow {
+		out.Errs = append(out.Errs, fmt.Errorf("record %s: signal %d: %w", k.Name, f.Signal, ErrUnknownSignal))
 		return 0
 	}
 	level := slices.Index(k.Scope, f.Level)
@@ -279,9 +289,7 @@ func (p *Path) tell(t *Ticket, at int, x told, res *Result, out *Recorded) {
 	before := len(out.Changes)
 	out.Changes = n.publish(p.reg, of, moved, out.Changes)
 	n.unlock()
-	if opened(out.Changes[before:]) {
-		out.Changes = p.reg.rollUp(n, out.now, out.Changes)
-	}
+	out.Changes = p.reg.settled(n, out.now, out.Changes, before)
 }
 
 // wider reports whether a circuit lies above the level that a feed names.
@@ -348,9 +356,18 @@ func (g *Registry) revive(k *kept, n *node, now Instant) *node {
 	if m := g.nodes[n.key]; m != nil {
 		return m
 	}
+	if n.key == k.Name {
+		return g.overflow(k)
+	}
 	var parent *node
-	if n.parent != nil {
-		parent = g.revive(k, n.parent, now)
+	if n.parent == nil {
+		if full := k.crowded(); full != nil {
+			return full
+		}
+	} else {
+		if parent = g.revive(k, n.parent, now); parent.key != n.parent.key {
+			return parent // there was no room for it: what is narrower shares it too
+		}
 	}
 	n, _ = g.node(k, n.key, parent, now)
 	return n
@@ -363,46 +380,4 @@ func (n *node) version(seq uint64) uint64 {
 		return n.c.Version - 1
 	}
 	return n.c.Version
-}
-
-// Release gives back the leases of a call that was never sent.
-func (p *Path) Release(t Ticket, now Instant) Recorded {
-	return p.each(t, Event{Kind: Release}, now)
-}
-
-// Renew holds the leases of a call longer while it lives; call it after each
-// third of the shortest lease. No lease outlives the deadline.
-func (p *Path) Renew(t Ticket, deadline, now Instant) Recorded {
-	return p.each(t, Event{Kind: Renew, Until: deadline}, now)
-}
-
-func (p *Path) each(t Ticket, ev Event, now Instant) (out Recorded) {
-	out.now, out.token = now, t.Token
-	out.until = ev.Until
-	for m := t.Held; m != 0; m &= m - 1 {
-		n := p.reg.lock(p.nodes[bits.TrailingZeros64(m)], now)
-		if n == nil {
-			continue
-		}
-		do := out.next()
-		*do = touch{node: n, version: n.c.Version, draw: p.reg.opts.Draw(), feed: -1, kind: ev.Kind, flags: touchHeld}
-		var d Decision
-		d, out.Changes = n.apply(p.reg, out.event(do), now, out.Changes)
-		n.unlock()
-		do.fate = d.Fate
-	}
-	return out
-}
-
-// ShortestLease is the shortest lease among the circuits that the ticket holds;
-// 0 when it holds none.
-func (p *Path) ShortestLease(t Ticket) time.Duration {
-	var d time.Duration
-	for m := t.Held; m != 0; m &= m - 1 {
-		l := p.nodes[bits.TrailingZeros64(m)].of.Load().Rule.Probe.Lease
-		if d == 0 || l < d {
-			d = l
-		}
-	}
-	return d
 }

@@ -16,7 +16,8 @@ import (
 type Options struct {
 	Settings []Setting
 	// MaxCircuits bounds the circuits of each breaker that sets no bound of its
-	// own; 0 is 10,000. When all are in use, new keys share their parent's.
+	// own; 0 is [DefaultCircuits]. When all are in use, new keys share their parent's, and
+	// those without a parent one more, whose key is the breaker's name.
 	MaxCircuits int
 	// MaxOverride is the longest an override may last; 0 is 24 hours.
 	MaxOverride time.Duration
@@ -28,12 +29,12 @@ type Options struct {
 	Tokens func() uint64
 	// Draw gives the jitter of a cooldown, uniform below One; nil draws it.
 	// The share of a ramp is drawn from the request instead, so that a replay
-	// decides the same.
+	// decides the same; a call without a request id draws here too.
 	Draw func() PPM
 	// Listeners are told of every change, each in order and on its own.
 	Listeners []func(Change)
-	// FirstSequence lies above every sequence of an earlier life; 0 is fine
-	// where none was kept.
+	// FirstSequence lies above every sequence of an earlier life, and below
+	// 2^63; 0 is fine where none was kept.
 	FirstSequence uint64
 }
 
@@ -68,6 +69,9 @@ type config struct {
 	depth  int                    // circuits on one path
 }
 
+// DefaultCircuits is how many circuits a breaker may have where nobody says.
+const DefaultCircuits = 10_000
+
 // maxPath is the most circuits on one path: a ticket keeps a bit for each.
 const maxPath = 64
 
@@ -77,7 +81,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		return nil, fmt.Errorf("breaker registry: max_circuits and max_override must not be negative")
 	}
 	if o.MaxCircuits == 0 {
-		o.MaxCircuits = 10_000
+		o.MaxCircuits = DefaultCircuits
 	}
 	if o.MaxOverride == 0 {
 		o.MaxOverride = 24 * time.Hour
@@ -88,7 +92,10 @@ func NewRegistry(o Options) (*Registry, error) {
 	if o.Draw == nil {
 		o.Draw = func() PPM { return PPM(rand.Uint32N(uint32(One))) }
 	}
-	conf, err := compile(o.Settings)
+	if o.FirstSequence >= 1<<63 {
+		return nil, fmt.Errorf("breaker registry: the first sequence %d leaves no room for changes; it must be below 2^63", o.FirstSequence)
+	}
+	conf, err := compile(o.Settings, o.MaxCircuits)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +110,9 @@ func NewRegistry(o Options) (*Registry, error) {
 	return g, nil
 }
 
-// compile checks settings and puts them in order.
-func compile(settings []Setting) (*config, error) {
+// compile checks settings and puts them in order. room is how many circuits a
+// breaker may have that sets no bound of its own.
+func compile(settings []Setting, room int) (*config, error) {
 	c := &config{byName: map[string]*kept{}}
 	var errs []error
 	layers := [taxonomy.Layers]int{}
@@ -118,6 +126,11 @@ func compile(settings []Setting) (*config, error) {
 		if c.byName[s.Name] != nil {
 			errs = append(errs, fmt.Errorf("breaker %q: the name is used twice", s.Name))
 			continue
+		}
+		if s.MaxCircuits == 0 {
+			bad := complaints{prefix: fmt.Sprintf("breaker %q", s.Name)}
+			s.checkRoom(&bad, room)
+			errs = append(errs, bad.errs...)
 		}
 		k := &kept{Setting: s, counts: classes(s.Counts), excludes: classes(s.Excludes), rank: rankOf(&s), index: i}
 		k.Scope = slices.Clone(s.Scope)
@@ -160,11 +173,20 @@ type Swapped struct {
 // exists over the same scope: its state always, its counts where the window has
 // the same shape.
 func (g *Registry) Swap(settings []Setting, now Instant) (Swapped, error) {
-	conf, err := compile(settings)
+	conf, err := compile(settings, g.opts.MaxCircuits)
 	if err != nil {
 		return Swapped{}, err
 	}
-	var out Swapped
+	out, reopened := g.exchange(conf, now)
+	for _, n := range reopened {
+		out.Changes = g.rollUp(n, now, out.Changes)
+	}
+	return out, nil
+}
+
+// exchange puts compiled settings in force and lists the circuits that opened
+// while it looked at them.
+func (g *Registry) exchange(conf *config, now Instant) (out Swapped, reopened []*node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for key, n := range g.nodes {
@@ -185,16 +207,20 @@ func (g *Registry) Swap(settings []Setting, now Instant) (Swapped, error) {
 		} else {
 			out.Cleared++
 		}
+		first := len(out.Changes)
 		n.lock()
 		n.of.Store(k)
 		_, out.Changes = n.apply(g, &Event{Kind: RuleSwap, Old: &old.Rule}, now, out.Changes)
 		n.expose(k)
 		n.unlock()
+		if opened(out.Changes[first:]) {
+			reopened = append(reopened, n)
+		}
 	}
 	g.conf.Store(conf)
 	clear(g.paths)
 	g.touch()
-	return out, nil
+	return out, reopened
 }
 
 // touch ends every cached answer without a change to deliver.
@@ -238,16 +264,37 @@ func (g *Registry) node(k *kept, key string, parent *node, now Instant) (n *node
 	if limit == 0 {
 		limit = g.opts.MaxCircuits
 	}
-	if len(k.nodes) >= limit && !g.evict(k, now) {
+	if k.full != nil {
+		limit++ // it stands for those without room, and takes nobody's
+	}
+	if len(k.nodes) >= limit && !g.evict(k, parent, now) {
 		if parent != nil {
 			return parent, true
 		}
-		if k.full == nil {
-			k.full = g.plant(k, k.Name, nil) // a key without parts is nobody else's
-		}
-		return k.full, true
+		return g.overflow(k), true
 	}
 	return g.plant(k, key, parent), false
+}
+
+// overflow is the circuit that the keys without room share, made when there is
+// none. Its key is the breaker's name: one without parts is nobody else's. g.mu
+// is held.
+func (g *Registry) overflow(k *kept) *node {
+	if k.full == nil {
+		k.full = g.plant(k, k.Name, nil)
+	}
+	return k.full
+}
+
+// crowded is the overflow circuit while it is not plainly closed, else nil.
+// Nobody knows whose failures opened it, so until it has recovered, a key
+// without a circuit of its own shares it even where there is room again. g.mu
+// is held.
+func (k *kept) crowded() *node {
+	if k.full == nil || k.full.word.Load()&busy == 0 {
+		return nil
+	}
+	return k.full
 }
 
 // plant adds a new circuit. g.mu is held.
@@ -269,9 +316,10 @@ func (g *Registry) plant(k *kept, key string, parent *node) *node {
 	return n
 }
 
-// evict makes room by forgetting one circuit that is as good as new. It looks
-// at a bounded number, so that a full table costs a bounded time. g.mu is held.
-func (g *Registry) evict(k *kept, now Instant) bool {
+// evict makes room by forgetting one circuit that is as good as new, but not
+// the one that is about to become a parent. It looks at a bounded number, so
+// that a full table costs a bounded time. g.mu is held.
+func (g *Registry) evict(k *kept, parent *node, now Instant) bool {
 	const look = 64
 	for range min(look, len(k.nodes)) {
 		k.hand++
@@ -279,7 +327,7 @@ func (g *Registry) evict(k *kept, now Instant) bool {
 			k.hand = 0
 		}
 		n := k.nodes[k.hand]
-		if n == k.full || n.kids != nil && len(*n.kids) > 0 || n.word.Load()&busy != 0 || !n.tryLock() {
+		if n == k.full || n == parent || n.kids != nil && len(*n.kids) > 0 || n.word.Load()&busy != 0 || !n.tryLock() {
 			continue // a circuit with narrower ones stays as long as they do
 		}
 		idle := n.c.Idle(&k.Rule, now)

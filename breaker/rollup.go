@@ -25,6 +25,15 @@ func (g *Registry) rollUp(n *node, now Instant, changes []Change) []Change {
 	return changes
 }
 
+// settled continues a list of changes, the latest of which (from first on) are
+// of n, with what they open that is wider. No circuit is locked.
+func (g *Registry) settled(n *node, now Instant, changes []Change, first int) []Change {
+	if opened(changes[first:]) {
+		return g.rollUp(n, now, changes)
+	}
+	return changes
+}
+
 // RollUp opens the circuit one part wider than an open one where its declared
 // roll-up is reached, and reports the change. Over a store, whoever opened or
 // installed the circuit asks for it, once the siblings that other processes use

@@ -16,14 +16,41 @@ type Instant int64
 // Add returns the instant d later; it saturates instead of wrapping.
 func (i Instant) Add(d time.Duration) Instant {
 	s := i + Instant(d)
-	if d > 0 && s < i {
+	switch {
+	case d > 0 && s < i:
 		return math.MaxInt64
+	case d < 0 && s > i:
+		return math.MinInt64
 	}
 	return s
 }
 
-// Sub returns how much later i is than o.
-func (i Instant) Sub(o Instant) time.Duration { return time.Duration(i - o) }
+// Sub returns how much later i is than o; it saturates instead of wrapping.
+func (i Instant) Sub(o Instant) time.Duration {
+	d := i - o
+	switch {
+	case i > o && d < 0:
+		return math.MaxInt64
+	case i < o && d > 0:
+		return math.MinInt64
+	}
+	return time.Duration(d)
+}
+
+// later and sooner are of two instants the one that is, where zero is none.
+func later(a, b Instant) Instant {
+	if a == 0 {
+		return b
+	}
+	return max(a, b)
+}
+
+func sooner(a, b Instant) Instant {
+	if a == 0 {
+		return a
+	}
+	return min(a, b)
+}
 
 // PPM is a share in parts per million: 500,000 is one half. Shares are
 // integers so that "half of a million less one" is not rounded to half.
@@ -33,12 +60,17 @@ type PPM uint32
 const One PPM = 1_000_000
 
 // Share turns a decimal share such as 0.5 (or a factor such as 1.5) into parts
-// per million, rounded to the nearest.
+// per million, rounded to the nearest. One that would be rounded to nothing is
+// refused, for nothing means "not watched".
 func Share(f float64) (PPM, error) {
 	if math.IsNaN(f) || f < 0 || f > 4000 {
 		return 0, fmt.Errorf("%v is not a share or factor between 0 and 4000", f)
 	}
-	return PPM(math.Round(f * float64(One))), nil
+	p := PPM(math.Round(f * float64(One)))
+	if p == 0 && f > 0 {
+		return 0, fmt.Errorf("%v is less than one part in a million, and would count as nothing; write 0, or 0.000001 and more", f)
+	}
+	return p, nil
 }
 
 // Float returns the share as a decimal.

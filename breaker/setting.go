@@ -31,7 +31,8 @@ type Setting struct {
 	OnStoreLoss StoreLoss
 	Fallback    string // name of the contract while it is open
 	Owner       Owner
-	// MaxCircuits bounds the circuits of this breaker; 0 is the registry's.
+	// MaxCircuits bounds the circuits of this breaker, at least one for each
+	// part of the scope; 0 is the registry's.
 	MaxCircuits int
 }
 
@@ -170,6 +171,9 @@ func (s *Setting) Validate() error {
 	}
 	c.check(s.Probes.MaxTokens >= 0, "probe.max_tokens must not be negative, got %d", s.Probes.MaxTokens)
 	c.check(s.MaxCircuits >= 0, "max_circuits must not be negative, got %d", s.MaxCircuits)
+	if s.MaxCircuits > 0 {
+		s.checkRoom(&c, s.MaxCircuits)
+	}
 	return c.err()
 }
 
@@ -184,6 +188,11 @@ func (s *Setting) checkScope(c *complaints) {
 		}
 		c.check(slices.Index(s.Scope, part) == i, "scope names %q twice", part)
 	}
+}
+
+// checkRoom refuses a table that could not hold the circuits of one call.
+func (s *Setting) checkRoom(c *complaints, room int) {
+	c.check(room >= len(s.Scope), "max_circuits must be at least %d, one for each part of the scope, got %d", len(s.Scope), room)
 }
 
 func (s *Setting) checkClasses(c *complaints) {

@@ -1,5 +1,7 @@
 package breaker
 
+import "math"
+
 // signal opens at once, without a minimum sample. While the circuit is open it
 // can only lengthen, and only because of a signal: failures of older calls
 // cannot.
@@ -49,10 +51,11 @@ func (m *machine) prolong() {
 	t.Capped, t.Cooldown = capped, until.Sub(m.now)
 }
 
-// clamp bounds a deadline that somebody else set.
+// clamp bounds a deadline that somebody else set. None, or one that is over, is
+// before everything.
 func (m *machine) clamp(until Instant) (_ Instant, capped bool) {
-	if until <= m.now {
-		return 0, false
+	if until == 0 || until <= m.now {
+		return math.MinInt64, false
 	}
 	most := m.now.Add(m.r.Cooldown.RetryAfterMax)
 	return min(until, most), until > most
@@ -111,7 +114,7 @@ func (m *machine) swap() {
 	case Open:
 		c.Until = min(c.Until, c.Since.Add(r.Cooldown.longest()))
 	case HalfOpen:
-		c.Until = min(c.Until, m.now.Add(r.Probe.Gap))
+		c.Until = sooner(c.Until, m.now.Add(r.Probe.Gap))
 	case Ramping:
 		if r.Ramp.steps() == 0 {
 			m.enter(Closed, ByRuleSwap)
@@ -151,6 +154,6 @@ func (m *machine) restore() {
 		}
 		c.Step = min(c.Step, r.Ramp.steps()-1)
 	}
-	c.Until = min(c.Until, m.now.Add(r.waits(c.State)))
+	c.Until = sooner(c.Until, m.now.Add(r.waits(c.State)))
 	c.Seen &= r.Probe.Evidence
 }

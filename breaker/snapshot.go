@@ -13,9 +13,9 @@ import (
 // the same version the one that refuses more stands. The process keeps its own
 // counts where both are in the same state.
 func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, error) {
-	n, err := g.lookup(key, now)
-	if err != nil {
-		return false, nil, fmt.Errorf("install: %w", err)
+	n, err := g.seat(key, &c, now)
+	if err != nil || n == nil {
+		return false, nil, wrap("install", err)
 	}
 	if n = g.lock(n, now); n == nil {
 		return false, nil, fmt.Errorf("install: %w", ErrUnknownCircuit)
@@ -28,12 +28,12 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 	}
 	if c.Version == was.Version && c.State == was.State && !was.Idle(&of.Rule, now) {
 		c.Window, c.Row = was.Window, was.Row
-		c.Until = max(c.Until, was.Until)
+		c.Until = later(c.Until, was.Until)
 	}
 	if c.Decided < was.Decided { // the store does not know the latest decision yet
 		c.Override, c.Decided = was.Override, was.Decided
 	}
-	c.High = max(was.High, now)
+	c.High = later(was.High, now)
 	n.c = c
 	var changes []Change
 	if c.State != was.State || c.Until != was.Until || c.Version != was.Version || c.forced() != was.forced() {
@@ -50,6 +50,29 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 		g.touch()
 	}
 	return true, changes, nil
+}
+
+// seat finds or makes the circuit for a stored copy; nil when there is none and
+// the copy is as good as new. That one takes no place, only its version is kept:
+// what happens here to the one that is made later must not look older. One that
+// is not plainly closed has its place even in a full table.
+func (g *Registry) seat(key string, c *Circuit, now Instant) (*node, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := g.nodes[key]; n != nil {
+		return n, nil
+	}
+	k, prefixes, err := g.named(key)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Idle(&k.Rule, now):
+		g.floorVersion = max(g.floorVersion, c.Version)
+		return nil, nil
+	case len(prefixes) == 0:
+		return g.overflow(k), nil
+	}
+	return g.chain(k, prefixes, wordOf(c)&busy != 0, now)
 }
 
 // Circuit returns a copy of the circuit under this key; ok is false when it was

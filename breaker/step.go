@@ -27,7 +27,9 @@ func Step(r *Rule, c Circuit, ev Event, now Instant) (Circuit, Decision, Transit
 // step is Step on a pointer: the registry calls it under a circuit's lock. The
 // transitions are nil when there are none, which is nearly always.
 func step(r *Rule, c *Circuit, ev *Event, now Instant, d *Decision) *Transitions {
-	now = max(now, c.High) // a clock that runs backwards stands still
+	if c.High != 0 {
+		now = max(now, c.High) // a clock that runs backwards stands still
+	}
 	c.High = now
 	m := machine{r: r, c: c, ev: ev, now: now, d: d}
 	if ev.Kind != Restore { // reading a circuit is not living through the time since
@@ -92,7 +94,7 @@ func (m *machine) expireLeases() {
 		if l.Token == 0 || m.now < l.Until {
 			continue
 		}
-		c.Until = max(c.Until, l.Until.Add(p.Gap))
+		c.Until = later(c.Until, l.Until.Add(p.Gap))
 		*l = Lease{}
 		add(&c.Lost, 1)
 		c.LostRow = inc(c.LostRow)
@@ -144,8 +146,10 @@ func (m *machine) enter(to State, why Reason) *Transition {
 	c.State, c.Since, c.Reason, c.Detail = to, m.now, why, t.Detail
 	c.Version++
 	c.Leases = [MaxProbes]Lease{}
-	c.ProbeOK, c.LostRow, c.Seen = 0, 0, 0
-	c.Until, c.Step, c.RampOK = 0, 0, 0
+	c.LostRow, c.Until, c.Step, c.RampOK = 0, 0, 0, 0
+	if to != HalfOpen { // what was proved during the cooldown goes on counting
+		c.ProbeOK, c.Seen = 0, 0
+	}
 	switch to {
 	case Open: // the window stands still and shows what opened it
 		if from == Closed {

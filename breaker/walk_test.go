@@ -34,7 +34,9 @@ func walkRules() map[string]Rule {
 	mixed.Probe.Evidence = SafeCall | Reconciled
 	whole := mixed
 	whole.Ramp = Ramp{}
-	return map[string]Rule{"calls": calls, "evidence": evidence, "mixed": mixed, "whole": whole}
+	both := whole
+	both.Mode, both.Probe.All = taxonomy.ModeEnforce, true
+	return map[string]Rule{"calls": calls, "evidence": evidence, "mixed": mixed, "whole": whole, "both": both}
 }
 
 // A world is a circuit with the calls that are out, each as its ticket knows it.

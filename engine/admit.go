@@ -175,7 +175,7 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 		return rej, false
 	}
 	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
-	if !p.path.Current() {
+	if !p.path.InForce() {
 		return nil, true
 	}
 	if denial != nil {
@@ -425,6 +425,29 @@ func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxon
 		}
 	}
 	return found, err
+}
+
+// takenBack looks once more for a person's no before a call goes that a person
+// allowed: what was said between admission and dispatch counts.
+func (p *Permit) takenBack(ctx context.Context) *Rejection {
+	if p.approval == "" {
+		return nil
+	}
+	found, err := p.e.approvals(ctx, &p.op)
+	if err != nil {
+		return p.unavailable("state_unavailable", err)
+	}
+	if rej := p.saidNo(&p.op, found); rej != nil {
+		return rej
+	}
+	if claimed, _ := p.op.Attributes[claimedClass].(string); claimed != "" {
+		op := p.op
+		op.ActionClass = claimed
+		if found, err = p.e.approvals(ctx, &op); err == nil {
+			return p.saidNo(&op, found)
+		}
+	}
+	return nil
 }
 
 // saidNo is the rejection of a call that a person was asked about and refused.

@@ -106,6 +106,9 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 	if err := e.hit("dispatch-before-commit"); err != nil {
 		return p.unavailable("state_unavailable", err)
 	}
+	if rej := p.takenBack(ctx); rej != nil {
+		return rej
+	}
 	leases, granted := p.leases(ctx)
 	d := state.Dispatch{Leases: leases, UseApproval: p.approval}
 	lines := p.policy.lines(&p.op, e.clock.Now())

@@ -443,6 +443,15 @@ func TestDenialsAreTheLatestWord(t *testing.T) {
 	if err := try(); err != nil {
 		t.Fatal(err)
 	}
+	out, err := h.Admit(t.Context(), enginetest.Write(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(true, "bob")
+	if rej := rejection(t, out.Mark(t.Context())); rej.Reason != "approval_denied" {
+		t.Fatalf("refused between admission and dispatch: %+v", rej)
+	}
+	say(false, "cid")
 	say(true, "bob")
 	h.Clock.Advance(2 * time.Hour)
 	if rej := rejection(t, try()); rej.Reason != "approval_required" {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -37,10 +38,32 @@ func (f *finder) idle() {
 			}
 		}
 	}
+	for _, b := range f.s.Breakers {
+		f.unreachable(b)
+	}
 	for _, t := range f.s.Tools {
 		if t.Compensate != "" && !t.Effect.Writes() {
 			f.add("nothing_to_compensate", false, t.Line, "tool %s is read_only, so its compensate is never used", t.Tool)
 		}
+	}
+}
+
+// unreachable: limits of a breaker that nothing can ever reach.
+func (f *finder) unreachable(b Breaker) {
+	r := &b.Rule
+	ratios := r.Trip.FailureRatio > 0 || r.Trip.SlowRatio > 0
+	if w := r.Window; w.Kind == breaker.CountWindow && r.Ramp.Steps[0] > 0 && ratios && r.Ramp.MinSamples > w.Size {
+		f.add("idle_ramp_ratio", false, b.Line, "breaker %s: ramp.min_samples %d can never be reached in a window of %d, so no ratio is judged while traffic comes back", b.Name, r.Ramp.MinSamples, w.Size)
+	}
+	room := b.MaxCircuits
+	if room == 0 {
+		room = breaker.DefaultCircuits
+	}
+	if b.Rollup.Children > 0 && int64(b.Rollup.Children) >= int64(room) {
+		f.add("idle_rollup", false, b.Line, "breaker %s: rollup.children %d can never be open at once: max_circuits %d leaves room for %d of them beside their parent", b.Name, b.Rollup.Children, room, room-1)
+	}
+	if c := r.Cooldown; r.Probe.Evidence&breaker.Calls != 0 && c.RetryAfterMax < c.Base {
+		f.add("idle_retry_after", false, b.Line, "breaker %s: cooldown.retry_after_max (%s) is below cooldown.base (%s), so no server's Retry-After ever lengthens a cooldown", b.Name, c.RetryAfterMax, c.Base)
 	}
 }
 

@@ -165,6 +165,28 @@ probe = { evidence = "safe_call", only = ["nowhere/get"] }
 [[fallback]]
 name = "used"
 candidate = [{ id = "a", kind = "refuse", message = "x" }]
+
+[[breaker]]
+name = "idle"
+layer = "tool"
+scope = ["tool", "action"]
+fallback = "used"
+window = { kind = "count", size = 20, min_samples = 10 }
+ramp = { min_samples = 21 }
+rollup = { children = 8, share = 0.5 }
+max_circuits = 8
+cooldown = { base = "5m", max = "10m", retry_after_max = "299s" }
+
+[[breaker]]
+name = "busy" # the same, just within reach
+layer = "tool"
+scope = ["tool", "action"]
+fallback = "used"
+window = { kind = "count", size = 20, min_samples = 10 }
+ramp = { min_samples = 20 }
+rollup = { children = 7, share = 0.5 }
+max_circuits = 8
+cooldown = { base = "5m", max = "10m", retry_after_max = "300s" }
 `
 	b := &Bundle{
 		Data: []byte(`{"fusebox":{"config":{"authority":{"observe":["night","night.too_late","night.mistyped","day"]}}}}`),
@@ -183,6 +205,7 @@ candidate = [{ id = "a", kind = "refuse", message = "x" }]
 	for code, line := range map[string]int{"no_key_no_reconciliation": 12, "no_action_class": 12, "unknown_compensation": 12, "unsafe_reconciliation": 18,
 		"no_compensation": 18, "no_owner": 2, "no_fallback": 2, "small_sample": 2, "unused_fallback": 8, "unbearable_loss": 8,
 		"stage_observes": 45, "nothing_to_compensate": 32, "shadowed_price": 41, "unknown_probe": 45,
+		"idle_ramp_ratio": 57, "idle_rollup": 57, "idle_retry_after": 57,
 		"layer_without_breaker": 0, "no_ambiguity_breaker": 0, "no_loop_breaker": 0, "no_budget": 0, "writes_not_ready": 0} {
 		if f, ok := got[code]; !ok || f.Line != line {
 			t.Errorf("%s at line %d: got %+v", code, line, f)
@@ -190,6 +213,9 @@ candidate = [{ id = "a", kind = "refuse", message = "x" }]
 	}
 	var observed []string
 	for _, f := range b.Findings() {
+		if f.Line == 68 && strings.HasPrefix(f.Code, "idle_") {
+			t.Errorf("within reach: %v", f)
+		}
 		if strings.HasSuffix(f.Code, "observed") {
 			observed = append(observed, f.Code+" "+f.Text)
 		}
@@ -198,7 +224,7 @@ candidate = [{ id = "a", kind = "refuse", message = "x" }]
 		!strings.Contains(observed[2], `unknown_observed data.fusebox.config.authority.observe names "night.mistyped"`) || !strings.Contains(observed[3], `"day"`) {
 		t.Errorf("observed rules: %q", observed)
 	}
-	unfed := b.Unfed([]string{"p", "ghost"}, nil)
+	unfed := b.Unfed([]string{"p", "idle", "busy", "ghost"}, nil)
 	if len(unfed) != 2 || unfed[0].Code != "unfed_breaker" || unfed[0].Line != 45 || unfed[1].Code != "unknown_breaker" || !unfed[1].Must {
 		t.Errorf("unfed: %+v", unfed)
 	}

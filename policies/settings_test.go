@@ -48,6 +48,8 @@ func TestRefusals(t *testing.T) {
 		{"unknown enum", strings.Replace(minimal, `"provider"`+"\nscope", `"provder"`+"\nscope", 1), 4, `layer "provder" is not one of the known names`},
 		{"unknown scope part", strings.Replace(minimal, `"model"]`, `"modle"]`, 1), 5, `scope field "modle" is not one of`},
 		{"impossible ratio", strings.Replace(minimal, `fallback = "f"`, "fallback = \"f\"\ntrip = { failure_ratio = 1.5 }", 1), 8, `trip.failure_ratio must be at most 1`},
+		{"share that rounds to nothing", strings.Replace(minimal, `fallback = "f"`, "fallback = \"f\"\ntrip = { failure_ratio = 0.0000001 }", 1), 8, `trip.failure_ratio 1e-07 is less than one part in a million`},
+		{"table too small for one call", strings.Replace(minimal, `fallback = "f"`, "fallback = \"f\"\nmax_circuits = 1", 1), 8, `max_circuits must be at least 2, one for each part of the scope, got 1`},
 		{"huge share", strings.Replace(minimal, `fallback = "f"`, "fallback = \"f\"\ntrip = { failure_ratio = 5000 }", 1), 8, `is not a share or factor`},
 		{"missing fallback", strings.Replace(minimal, `fallback = "f"`, "", 1), 2, `a breaker that enforces needs one`},
 		{"unknown fallback", strings.Replace(minimal, `fallback = "f"`, `fallback = "g"`, 1), 2, `fallback "g" is not declared by any [[fallback]]; did you mean "f"?`},

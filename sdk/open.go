@@ -198,7 +198,7 @@ func (c *Client) openLog(ctx context.Context) error {
 	c.closers = append(c.closers, func(ctx context.Context) error {
 		// Draining may have used up ctx; the end of every call must still get
 		// into the log, and a checkpoint over it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 		defer cancel()
 		return log.Close(ctx)
 	})

@@ -65,6 +65,7 @@ type Approval struct {
 	SingleUse bool      `json:"single_use"`
 	Denies    bool      `json:"denies"` // a person's no: what asks for an approval is refused until then
 	Reason    string    `json:"reason"`
+	UsedBy    string    `json:"used_by,omitempty"` // the latest permit that used it; only listings say so
 }
 
 // A Candidate is one declared way to go on while something is open.

@@ -24,6 +24,7 @@ func main() {
 	oneCircuit()
 	shippedPath()
 	rejections()
+	listeners()
 	memory()
 	if failed {
 		os.Exit(1)

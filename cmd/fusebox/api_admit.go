@@ -110,7 +110,7 @@ func forModel(rej *engine.Rejection) string {
 	case rej.Layer == taxonomy.LayerBudget:
 		return "The budget for this is used up. It was not carried out. Finish with what you have."
 	case rej.Decision == taxonomy.DecideQueue:
-		return "This is not available now and may wait in the queue. It was not carried out."
+		return "This is not available now and was not carried out. It may wait: the caller keeps it and asks again, no later than its expiry."
 	}
 	return "This is not available now. It was not carried out. Go on with something else, or come back later."
 }

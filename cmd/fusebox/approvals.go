@@ -52,6 +52,8 @@ func approvalsListCommand() *cobra.Command {
 			switch {
 			case a.Denies:
 				once = "denied"
+			case a.SingleUse && a.UsedBy != "":
+				once = "used"
 			case a.SingleUse:
 				once = "once"
 			}

@@ -69,11 +69,7 @@ func (f *circuitsFound) writeList(w io.Writer, asJSON bool) error {
 		return writeJSON(w, f)
 	}
 	if len(f.Breakers) == 0 {
-		none := "every circuit is closed and as good as new"
-		if f.narrowed {
-			none = "no other circuit was asked for, or could be read, that is not closed and as good as new"
-		}
-		fmt.Fprintln(w, none)
+		fmt.Fprintln(w, f.nothing())
 		return f.writeSource(w)
 	}
 	rows := make([][]string, 0, len(f.Breakers))
@@ -84,6 +80,25 @@ func (f *circuitsFound) writeList(w io.Writer, asJSON bool) error {
 		return err
 	}
 	return f.writeSource(w)
+}
+
+// nothing says what an empty list means: for those that were asked for, and of
+// those that could be read.
+func (f *circuitsFound) nothing() string {
+	which := ""
+	if f.layer != "" {
+		which += " of the " + f.layer + " layer"
+	}
+	if f.scope != "" {
+		which += fmt.Sprintf(" whose scope begins with %.200q", f.scope)
+	}
+	switch {
+	case f.partly:
+		return "no circuit" + which + " that could be read is open, forced or counting"
+	case which != "":
+		return "no circuit" + which + " is open, forced or counting; fusebox breakers list shows all that are"
+	}
+	return "every circuit is closed and as good as new"
 }
 
 // writeSource says what of a directory without a server is known.

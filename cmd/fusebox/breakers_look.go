@@ -21,8 +21,9 @@ type circuitsFound struct {
 	Breakers []circuitDoc `json:"breakers"`
 	Orphans  []string     `json:"orphans,omitempty"` // stored circuits of no breaker of the policy
 
-	dir      string // that the store was read from
-	narrowed bool   // by layer or scope, or by what cannot be read: what is not shown may be open
+	dir          string // that the store was read from
+	layer, scope string // what was asked for; "" is all
+	partly       bool   // some could not be read: what is not shown may be open
 }
 
 // addLook adds where a looking command looks.
@@ -40,7 +41,7 @@ func lookAtCircuits(cmd *cobra.Command, layer, scope string) (*circuitsFound, er
 	if err != nil {
 		return nil, err
 	}
-	found := &circuitsFound{V: 1, Source: fromServer, Breakers: []circuitDoc{}, dir: dir, narrowed: layer != "" || scope != ""}
+	found := &circuitsFound{V: 1, Source: fromServer, Breakers: []circuitDoc{}, dir: dir, layer: layer, scope: scope}
 	if srv == nil {
 		found.Source = fromStore
 		return readCircuits(cmd, found, layer, scope)
@@ -63,7 +64,7 @@ func readCircuits(cmd *cobra.Command, found *circuitsFound, layer, scope string)
 	}
 	found.Breakers = circuitsOf(stored.Circuits, clock, layer, scope)
 	found.Orphans = stored.Orphans
-	found.narrowed = found.narrowed || err != nil
+	found.partly = err != nil
 	return found, withStatus(exitFailed, err)
 }
 

@@ -19,7 +19,8 @@ func overrideCommand(use, action, short string) *cobra.Command {
 SCOPE is the breaker's name and the values of its scope, widest first, as
 fusebox breakers list shows them: provider:openai is wider than
 provider:openai/-/gpt-x, "-" stands for a part that is absent, and %2F for a
-slash inside a value. The circuit need not have been used yet. The decision is on
+slash inside a value. The circuit need not have been used yet; the name alone is
+the circuit that scopes without room in a full table share. The decision is on
 disk when the command returns, with its receipt; servers on that directory hear
 of it at once, and one that starts later finds it in force.`,
 		Example: "  fusebox breakers " + use + " provider:openai/-/gpt-x --reason \"ticket 4711\"",

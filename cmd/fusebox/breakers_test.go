@@ -18,8 +18,13 @@ const modelCall = `{"kind":"model","name":"chat.completions","provider":"openai"
 // fails records model calls that a provider answered with 503.
 func fails(t *testing.T, base string, times int) {
 	t.Helper()
+	failsOn(t, base, modelCall, times)
+}
+
+func failsOn(t *testing.T, base, call string, times int) {
+	t.Helper()
 	for range times {
-		id, token := admitted(t, base, modelCall)
+		id, token := admitted(t, base, call)
 		if status, a := ask(t, "POST", base+"/v1/permits/"+id+"/dispatch", fmt.Sprintf(`{"token":%q}`, token)); status != 204 {
 			t.Fatalf("dispatch: status %d, %v", status, a)
 		}
@@ -34,7 +39,12 @@ func fails(t *testing.T, base string, times int) {
 // decision is what one model call is answered.
 func decision(t *testing.T, base string) string {
 	t.Helper()
-	_, a := ask(t, "POST", base+"/v1/admit", `{"operation":`+modelCall+`,"shadow":true}`)
+	return decisionOn(t, base, modelCall)
+}
+
+func decisionOn(t *testing.T, base, call string) string {
+	t.Helper()
+	_, a := ask(t, "POST", base+"/v1/admit", `{"operation":`+call+`,"shadow":true}`)
 	return text(a, "decision")
 }
 
@@ -225,6 +235,20 @@ func TestFormerNamesOfOverrides(t *testing.T) {
 		status, out, errs := fusebox(t, "", "breakers", former, modelScope, "--for", "1m", "--reason", "x", "--data", data)
 		if status != 0 || !strings.Contains(out, modelScope+": "+want) {
 			t.Errorf("%s: status %d, %s%s", former, status, out, errs)
+		}
+	}
+}
+
+// An empty list says of which circuits it is true.
+func TestNothingToList(t *testing.T) {
+	for want, f := range map[string]circuitsFound{
+		"every circuit is closed and as good as new":                                                         {},
+		"no circuit that could be read is open, forced or counting":                                          {partly: true},
+		`no circuit whose scope begins with "a\x1b" that could be read is open, forced or counting`:          {scope: "a\x1b", partly: true},
+		"no circuit of the tool layer is open, forced or counting; fusebox breakers list shows all that are": {layer: "tool"},
+	} {
+		if got := f.nothing(); got != want {
+			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // SameApproval reports whether two records allow the same.
 func SameApproval(a, b taxonomy.Approval) bool {
 	until := a.Until.Equal(b.Until)
-	a.Until, b.Until = time.Time{}, time.Time{}
+	a.Until, b.Until, a.UsedBy, b.UsedBy = time.Time{}, time.Time{}, "", ""
 	return until && a == b
 }
 

@@ -326,7 +326,7 @@ type Approvals interface {
 	// Approved returns the unexpired, unused approvals for any of these scopes
 	// of a tenant.
 	Approved(ctx context.Context, tenant string, scopes ...string) ([]taxonomy.Approval, error)
-	// Approvals lists them all, newest first.
+	// Approvals lists them all, newest first, and says who used them.
 	Approvals(ctx context.Context, limit int) ([]taxonomy.Approval, error)
 }
 

@@ -54,7 +54,9 @@ func (s *Store) Approvals(ctx context.Context, limit int) (out []taxonomy.Approv
 	err = s.do(ctx, "Approvals", "", func(time.Time) error {
 		for _, a := range slices.Backward(s.approvals) {
 			if limit <= 0 || len(out) < limit {
-				out = append(out, a.Approval)
+				said := a.Approval
+				said.UsedBy = a.usedBy
+				out = append(out, said)
 			}
 		}
 		return nil

@@ -87,6 +87,7 @@ func (s *Store) Approvals(ctx context.Context, limit int) ([]taxonomy.Approval, 
 	}
 	var out []taxonomy.Approval
 	for _, a := range found {
+		a.Approval.UsedBy = a.usedBy
 		out = append(out, a.Approval)
 	}
 	return out, nil

@@ -35,6 +35,7 @@ func (s *suite) dispatch(t *testing.T) {
 		same(t, must[state.Intent](t)(st.Intent(ctx(t), "a")), in)
 		equal(t, usage(t, st, "acc").Reserved, tokens(60), "reserved")
 		equal(t, len(must[[]taxonomy.Approval](t)(st.Approved(ctx(t), "acme", "mail.send"))), 0, "approvals left")
+		equal(t, must[[]taxonomy.Approval](t)(st.Approvals(ctx(t), 0))[0].UsedBy, "a", "user of the approval")
 
 		// The reply was lost: the same again changes nothing.
 		again := must[state.Dispatched](t)(st.Dispatch(ctx(t), d))
