@@ -15,6 +15,7 @@ type Tool struct {
 	ActionClass string // of its calls, whatever their callers say; "" leaves it to them
 	Effect      taxonomy.Effect
 	Keyed       bool          // its idempotency key reaches the remote
+	Key         string        // how: "header:NAME" or "argument:NAME"; for those who send it
 	Condition   string        // what makes a conditionally_repeatable call repeatable: "key", "precondition", "lookup"
 	Reconcile   string        // name of the reconciler, or who else tells ("callback", "human"); "" when nobody does
 	Lookup      Lookup        // how often an UNKNOWN outcome is looked up

@@ -177,7 +177,7 @@ func (l *loaded) tools() []engine.Tool {
 	out := make([]engine.Tool, len(s.Tools))
 	for i, t := range s.Tools {
 		out[i] = engine.Tool{Tool: t.Tool, Action: t.Action, ActionClass: t.ActionClass, Effect: t.Effect, Compensate: t.Compensate,
-			Keyed: t.Idempotency != "", Timeout: t.Timeout, Reconcile: reconcilerName(&t.Reconcile),
+			Keyed: t.Idempotency != "", Key: t.Idempotency, Timeout: t.Timeout, Reconcile: reconcilerName(&t.Reconcile),
 			Lookup: engine.Lookup{After: t.Reconcile.After, Every: t.Reconcile.Every, Tries: int64(t.Reconcile.Tries)},
 			Polls:  t.Loop == "poll" || t.Loop == "off"}
 		switch t.Condition {
