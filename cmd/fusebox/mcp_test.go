@@ -4,16 +4,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/fusebox-dev/fusebox/sdk"
 )
 
 // asMCPServer as first argument makes the test binary a small MCP server over
@@ -330,4 +335,60 @@ func TestMCPNamesAServerAfterItsCommand(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
+}
+
+// serve proxies the MCP servers of the configuration, with the tokens of its
+// clients and their tenants, beside a wrapper on the same data.
+func TestServeProxiesMCP(t *testing.T) {
+	var mailed atomic.Int64
+	upstream := mcp.NewServer(&mcp.Implementation{Name: "post", Version: "1"}, nil)
+	mcp.AddTool(upstream, &mcp.Tool{Name: "send"}, func(context.Context, *mcp.CallToolRequest, map[string]any) (*mcp.CallToolResult, any, error) {
+		mailed.Add(1)
+		return &mcp.CallToolResult{}, nil, nil
+	})
+	up := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return upstream }, nil))
+	defer up.Close()
+	defer up.CloseClientConnections()
+	policy := mcpPolicy(t)
+	r := inProcess(t, func(o *startOptions) {
+		o.Config.Policies.Path = policy
+		o.Config.MCP = []sdk.MCPServer{{Name: "post", URL: up.URL}, {Name: "files"}}
+		o.Config.Clients = []sdk.AgentClient{{Name: "support", Token: sdk.HashToken("secret"), Tenant: "acme", Agent: "a-1"}}
+	})
+	connect := func(token string) (*mcp.ClientSession, error) {
+		client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+		return client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: r.agent + "/mcp/post", DisableStandaloneSSE: true,
+			HTTPClient: &http.Client{Transport: tokened(token)}}, nil)
+	}
+	if _, err := connect("wrong"); err == nil {
+		t.Error("a caller without a token is served")
+	}
+	cs, err := connect("secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	if text, failed := tool(t, cs, "send", map[string]any{"to": "ann"}); failed || mailed.Load() != 1 {
+		t.Errorf("send: %s", text)
+	}
+	_, list := ask(t, "GET", r.operator+"/v1/intents?state=ALL", "")
+	if got := fmt.Sprint(at(list, "intents")); !strings.Contains(got, "tool:post/send/acme") {
+		t.Errorf("the tenant of the token is not in the intent: %s", got)
+	}
+	resp, err := http.Post(r.agent+"/mcp/files", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusNotFound || !strings.Contains(string(b), "/mcp/post") {
+		t.Errorf("a server without a URL: status %d, %s", resp.StatusCode, b)
+	}
+}
+
+type tokened string
+
+func (s tokened) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Fusebox-Token", string(s))
+	return http.DefaultTransport.RoundTrip(r)
 }

@@ -114,10 +114,20 @@ func gaveUp(res engine.Result) notice {
 		if res.Operation.Effect.Repeatable() {
 			n.text = "The call to " + at + " was sent and no answer came (" + v.Reason + "). It may have been carried out; it is declared safe to repeat."
 		}
+	case v.Outcome == taxonomy.Failed:
+		n.text = "The server refused the call to " + at + " (" + v.Reason + "). Nothing was done." + waitText(res)
 	default:
 		n.text = "The call to " + at + " brought no answer (" + v.Reason + "). It only reads, so nothing was changed."
 	}
 	return n
+}
+
+// waitText says how long the server asks to be left alone.
+func waitText(res engine.Result) string {
+	if w := res.Verdict.RetryAfter; w > 0 {
+		return " Do not call it again within " + w.String() + "."
+	}
+	return ""
 }
 
 // resultDetail is the structure for something that was sent.

@@ -283,8 +283,9 @@ func receiptsOf(t testing.TB, data string, kind receipts.Kind) (out []receipts.R
 // realServer is a server built with the Go SDK whose tools count what they did.
 type realServer struct {
 	*mcp.Server
-	added, sent atomic.Int64
-	hang        chan struct{} // a sender waits for it after it committed; nil does not
+	added, sent, mailed atomic.Int64
+
+	hang chan struct{} // a sender waits for it after it committed; nil does not
 }
 
 type addArgs struct {
@@ -312,6 +313,10 @@ func newRealServer(o *mcp.ServerOptions) *realServer {
 			}
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sent to " + a.To}}}, nil, nil
+	})
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "mail", Description: "mails"}, func(_ context.Context, _ *mcp.CallToolRequest, a sendArgs) (*mcp.CallToolResult, any, error) {
+		s.mailed.Add(1)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "mailed to " + a.To}}}, nil, nil
 	})
 	mcp.AddTool(s.Server, &mcp.Tool{Name: "unlisted"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{}, nil, nil

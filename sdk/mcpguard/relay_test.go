@@ -16,7 +16,7 @@ func TestRelayBetweenRealPeers(t *testing.T) {
 	s := newRealServer(nil)
 	cs := connect(t, newGuard(t, box, Options{}), Identity{Tenant: "acme", Agent: "a-1"}, s)
 	list, err := cs.ListTools(t.Context(), nil)
-	if err != nil || len(list.Tools) != 3 {
+	if err != nil || len(list.Tools) != 4 {
 		t.Fatalf("tools: %v, %v", list, err)
 	}
 	res := use(t, cs, "add", map[string]any{"a": 2, "b": 3})

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -52,6 +53,7 @@ type call struct {
 	cancelled bool     // by the client, before it was sent
 	over      bool     // somebody settles it or has done so
 	heard     bool     // the server answered it
+	held      bool     // the server refused it for its lost session, and it waits for another
 	timer     *time.Timer
 	// answer delivers an answer of ours to the client.
 	answer func([]byte)
@@ -276,31 +278,76 @@ func (s *session) unsent(a *attempt, kind, text string) {
 // timedOut gives a call up whose time is over. The server is not told: for a
 // write its late answer is the best news there could be.
 func (s *session) timedOut(c *call) {
-	s.end(context.Background(), c, broken(taxonomy.DispatchedYes, "read_timeout", "MCP request timed out"), true)
+	s.mu.Lock()
+	held := c.held
+	s.mu.Unlock()
+	obs := broken(taxonomy.DispatchedYes, "read_timeout", "MCP request timed out")
+	if held {
+		obs = sessionLost()
+	}
+	s.end(context.Background(), c, obs, true)
+}
+
+// sessionLost is the observation of a call that got no further than the check of
+// its session.
+func sessionLost() taxonomy.Observation {
+	obs := broken(taxonomy.DispatchedYes, "session", "MCP session not found")
+	obs.Response = &taxonomy.Response{Status: 404, Headers: map[string]string{}, Body: "session not found"}
+	return obs
+}
+
+// hold keeps a call back until its session was renewed; release lets it go, or
+// says that it was given up meanwhile and must not be sent.
+func (s *session) hold(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.held = true
+}
+
+func (s *session) release(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.held = false
+	return !c.over
 }
 
 // end settles a call that brought no answer, and answers it where the client
 // still waits.
 func (s *session) end(ctx context.Context, c *call, obs taxonomy.Observation, answer bool) {
 	s.mu.Lock()
-	if !s.remove(c) {
-		s.mu.Unlock()
-		return
-	}
 	for id, t := range s.tasks {
 		if t == c {
 			delete(s.tasks, id)
 			answer = false // it was answered with the task
 		}
 	}
+	s.mu.Unlock()
+	res, ours := s.settle(ctx, c, obs)
+	if ours && answer {
+		c.answer(gaveUp(res).message(c.id, s.g.catalogue.of(c.name), s.g.o.Denials))
+	}
+}
+
+// settle ends a call. It is not ours to end where somebody else did so.
+func (s *session) settle(ctx context.Context, c *call, obs taxonomy.Observation) (res engine.Result, ours bool) {
+	s.mu.Lock()
+	if !s.remove(c) {
+		s.mu.Unlock()
+		return res, false
+	}
 	s.listen(c)
 	c.timer.Stop()
 	s.mu.Unlock()
-	res := c.attempt.settle(ctx, obs)
+	res = c.attempt.settle(ctx, obs)
 	s.noteChanges(res)
-	if answer {
-		c.answer(gaveUp(res).message(c.id, s.g.catalogue.of(c.name), s.g.o.Denials))
-	}
+	return res, true
+}
+
+// isOut reports whether a call still waits for its answer.
+func (s *session) isOut(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !c.over && s.calls[c.key] == c
 }
 
 // listen remembers a call that we answered, mu held.
