@@ -103,11 +103,16 @@ func wrap(ctx context.Context, guard *mcpguard.Guard, who mcpguard.Identity, arg
 	asked, answered := make(chan struct{}), make(chan struct{})
 	go func() {
 		_ = relay.FromClient(work, stdin) // however it ends, there is nothing more to carry
+		// A server whose input ends may drop what it is doing: calls that are out
+		// get their answer first, or their outcome would be anybody's guess.
+		for end := time.Now().Add(patience); relay.Waiting() > 0 && time.Now().Before(end) && !c.wait(10*time.Millisecond); {
+		}
 		_ = c.in.Close()
 		close(asked)
 	}()
 	go func() {
 		_ = relay.FromServer(work, c.out) // likewise
+		relay.Lost(work)
 		close(answered)
 	}()
 	select {
@@ -129,6 +134,5 @@ func wrap(ctx context.Context, guard *mcpguard.Guard, who mcpguard.Identity, arg
 		<-answered
 	}
 	_ = c.out.Close()
-	relay.Lost(work)
 	return c.status(), nil
 }

@@ -66,9 +66,8 @@ func (g *Guard) explain(a *attempt, tool string, rej *engine.Rejection) string {
 		return "fusebox did not send the call to " + at + " again: the earlier one was carried out after all, as was found out meanwhile. " +
 			"Take it for done. Call again only if it is really wanted a second time."
 	case rej.Decision == taxonomy.DecideApproval:
-		scope := g.o.Server + "." + tool
 		return not + "it needs a person's approval (" + because(rej) + "). Ask the user to have it approved, then call once more: " +
-			"fusebox approvals grant " + shown(scope) + " --for 10m --once --reason WHY"
+			"fusebox approvals grant " + at + forTenant(a.op.Tenant) + " --for 10m --once --reason WHY"
 	case rej.Class == taxonomy.NoProgress:
 		return not + "the same step was repeated without new evidence (" + rej.Reason + "). Do not repeat it. Use what you have, try something else, or ask the user for what is missing."
 	case rej.Layer == taxonomy.LayerBudget:
@@ -82,6 +81,13 @@ func (g *Guard) explain(a *attempt, tool string, rej *engine.Rejection) string {
 			" Go on without it, use another way, or tell the user what is missing."
 	}
 	return not + because(rej) + "." + until(rej) + " Nothing happened."
+}
+
+func forTenant(tenant string) string {
+	if tenant == "" {
+		return ""
+	}
+	return " --tenant " + shown(tenant)
 }
 
 func because(rej *engine.Rejection) string {
