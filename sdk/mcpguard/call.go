@@ -25,6 +25,10 @@ type attempt struct {
 	timeout time.Duration
 }
 
+// deciding is how long admission may take: it waits for the store and for the
+// receipt.
+const deciding = 5 * time.Second
+
 // errInput is the refusal of a call that cannot be judged.
 type errInput struct{ error }
 
@@ -50,7 +54,8 @@ func (g *Guard) admit(ctx context.Context, c *toolCall, who Identity) (*attempt,
 	if known.Tool.Timeout > 0 {
 		a.timeout = known.Tool.Timeout
 	}
-	if end := a.start.Add(a.timeout).UnixMilli(); op.Deadline == 0 || op.Deadline > end {
+	// The answer's time begins when the call is sent; deciding has its own.
+	if end := a.start.Add(a.timeout + deciding).UnixMilli(); op.Deadline == 0 || op.Deadline > end {
 		op.Deadline = end
 	}
 	if name, _ := keyAt(known.Tool); name != "" && op.IdempotencyKey == "" {

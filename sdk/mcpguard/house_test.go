@@ -42,6 +42,13 @@ action = "send"
 effect = "non_repeatable"
 action_class = "mail.send"
 idempotency = "argument:request_id"
+
+[[tool]]
+tool = "demo"
+action = "stall"
+effect = "non_repeatable"
+action_class = "mail.send"
+reconcile = { by = "human" }
 timeout = "300ms"
 
 [[tool]]
@@ -283,9 +290,9 @@ func receiptsOf(t testing.TB, data string, kind receipts.Kind) (out []receipts.R
 // realServer is a server built with the Go SDK whose tools count what they did.
 type realServer struct {
 	*mcp.Server
-	added, sent, mailed atomic.Int64
+	added, sent, mailed, stalled atomic.Int64
 
-	hang chan struct{} // a sender waits for it after it committed; nil does not
+	hang chan struct{} // stall waits for it after it committed; nil does not
 }
 
 type addArgs struct {
@@ -304,8 +311,12 @@ func newRealServer(o *mcp.ServerOptions) *realServer {
 		s.added.Add(1)
 		return nil, map[string]int{"sum": a.A + a.B}, nil
 	})
-	mcp.AddTool(s.Server, &mcp.Tool{Name: "send", Description: "sends"}, func(ctx context.Context, _ *mcp.CallToolRequest, a sendArgs) (*mcp.CallToolResult, any, error) {
-		s.sent.Add(1) // committed
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "send", Description: "sends"}, func(_ context.Context, _ *mcp.CallToolRequest, a sendArgs) (*mcp.CallToolResult, any, error) {
+		s.sent.Add(1)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sent to " + a.To}}}, nil, nil
+	})
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "stall", Description: "sends, and says nothing"}, func(ctx context.Context, _ *mcp.CallToolRequest, a sendArgs) (*mcp.CallToolResult, any, error) {
+		s.stalled.Add(1) // committed
 		if s.hang != nil {
 			select {
 			case <-s.hang:
@@ -361,6 +372,17 @@ func connect(t testing.TB, g *Guard, who Identity, s *realServer) *mcp.ClientSes
 		ended.Wait()
 	})
 	return cs
+}
+
+// once waits until a tool ran, and makes sure that it ran once.
+func once(t testing.TB, n *atomic.Int64) {
+	t.Helper()
+	for n.Load() == 0 && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if n.Load() != 1 {
+		t.Fatalf("R-CALL-3: the tool ran %d times", n.Load())
+	}
 }
 
 // use calls a tool through a real client.

@@ -2,7 +2,6 @@ package mcpguard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -99,7 +99,7 @@ func TestProxyBetweenRealPeers(t *testing.T) {
 			up := newStreamable(t, newRealServer(nil), o)
 			p := front(t, newGuard(t, box, Options{}), up.URL, ProxyOptions{})
 			cs := dial(t, p.URL+"/mcp/demo", http.Header{"Fusebox-Tenant": {"acme"}, "Fusebox-Agent": {"a-1"}})
-			if list, err := cs.ListTools(t.Context(), nil); err != nil || len(list.Tools) != 4 {
+			if list, err := cs.ListTools(t.Context(), nil); err != nil || len(list.Tools) != 5 {
 				t.Fatalf("%v, %v", list, err)
 			}
 			if res := use(t, cs, "add", map[string]any{"a": 2, "b": 3}); res.IsError || !strings.Contains(textOfResult(res), `"sum":5`) {
@@ -142,7 +142,7 @@ func TestProxyPassesServerMessages(t *testing.T) {
 			return
 		case <-t.Context().Done():
 			t.Fatal("nothing came")
-		default:
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestProxyWriteThatTimesOutRunsOnce(t *testing.T) {
 	p := front(t, newGuard(t, box, Options{}), up.URL, ProxyOptions{})
 	cs := dial(t, p.URL+"/mcp/demo", who)
 	for _, want := range []string{"may have been carried out", "nobody knows"} {
-		if res := use(t, cs, "send", map[string]any{"to": "ann"}); !res.IsError || !strings.Contains(textOfResult(res), want) {
+		if res := use(t, cs, "stall", map[string]any{"to": "ann"}); !res.IsError || !strings.Contains(textOfResult(res), want) {
 			t.Errorf("want %q: %s", want, textOfResult(res))
 		}
 	}
@@ -243,25 +243,24 @@ func TestProxyWriteThatTimesOutRunsOnce(t *testing.T) {
 	box = openBox(t, data)
 	p = front(t, newGuard(t, box, Options{}), up.URL, ProxyOptions{})
 	cs = dial(t, p.URL+"/mcp/demo", who)
-	if res := use(t, cs, "send", map[string]any{"to": "ann"}); !res.IsError || !strings.Contains(textOfResult(res), "nobody knows") {
+	if res := use(t, cs, "stall", map[string]any{"to": "ann"}); !res.IsError || !strings.Contains(textOfResult(res), "nobody knows") {
 		t.Errorf("after the restart: %s", textOfResult(res))
 	}
-	if n := real.sent.Load(); n != 1 {
-		t.Fatalf("the tool ran %d times", n)
-	}
-	if res := use(t, cs, "send", map[string]any{"to": "bob"}); !res.IsError { // times out as well
+	once(t, &real.stalled)
+	if res := use(t, cs, "stall", map[string]any{"to": "bob"}); !res.IsError { // times out as well
 		t.Fatalf("bob: %s", textOfResult(res))
 	}
 	close(real.hang)
 	wait := func() bool {
 		for _, in := range intents(t, box) {
-			if in.Created.After(in.Expires) || in.State == state.Settled && in.Result.Outcome == taxonomy.Succeeded {
+			if in.State == state.Settled && in.Result.Outcome == taxonomy.Succeeded {
 				return true
 			}
 		}
 		return false
 	}
 	for !wait() && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -280,120 +279,6 @@ func TestProxyServerThatIsNotThere(t *testing.T) {
 	}
 	if resp := post(t, p.URL+"/mcp/demo", `{"jsonrpc":"2.0","id":"x","method":"ping"}`, nil); resp.StatusCode != http.StatusBadGateway || !strings.Contains(bodyOf(resp), `"id":"x"`) {
 		t.Errorf("a ping: status %d", resp.StatusCode)
-	}
-}
-
-// Servers that answer badly over HTTP: a stream that is cut, an event that is too
-// large, an HTTP error, a page, an answer to something else.
-func TestProxyHostileServers(t *testing.T) {
-	big := strings.Repeat("x", 64<<10)
-	for name, c := range map[string]struct {
-		answer  func(w http.ResponseWriter)
-		outcome taxonomy.Outcome
-		say     string
-	}{
-		"cut before the answer": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprint(w, ": hello\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n\ndata: {\"jsonrpc\"")
-		}, taxonomy.Unknown, "may have been carried out"},
-		"an event without end": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprint(w, "data: "+big)
-		}, taxonomy.Unknown, "may have been carried out"},
-		"429": {func(w http.ResponseWriter) {
-			w.Header().Set("Retry-After", "30")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}, taxonomy.Failed, "within 30s"},
-		"500": {func(w http.ResponseWriter) { w.WriteHeader(500) }, taxonomy.Unknown, "may have been carried out"},
-		"a page": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/html")
-			fmt.Fprint(w, "<html>")
-		}, taxonomy.Unknown, "may have been carried out"},
-		"an answer to another id": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, okLine(99, "other"))
-		}, taxonomy.Unknown, "may have been carried out"},
-		"nothing": {func(w http.ResponseWriter) { panic(http.ErrAbortHandler) }, taxonomy.Unknown, "may have been carried out"},
-		"multi-line data": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprint(w, "id: 7\r\nretry: 10\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\r\ndata: \"result\":{\"content\":[]}}\r\n\r\n")
-		}, taxonomy.Succeeded, "\"result\""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			box := openBox(t, t.TempDir())
-			up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); c.answer(w) }))
-			defer up.Close()
-			p := front(t, newGuard(t, box, Options{Message: 32 << 10}), up.URL, ProxyOptions{})
-			got := bodyOf(post(t, p.URL+"/mcp/demo", callLine(1, "mail", `{"to":"ann"}`), nil))
-			if !strings.Contains(got, c.say) {
-				t.Errorf("the client got %s", got)
-			}
-			in := intents(t, box)
-			if len(in) != 1 || in[0].Result.Outcome != c.outcome {
-				t.Errorf("intents %+v", in)
-			}
-		})
-	}
-}
-
-// Requests that are not passed on, each with its reason.
-func TestProxyRefuses(t *testing.T) {
-	var reached atomic.Int64
-	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
-	defer up.Close()
-	callers := func(r *http.Request) (Caller, error) {
-		if r.Header.Get("Fusebox-Token") == "" {
-			return Caller{}, errors.New("send a valid token in the header fusebox-token")
-		}
-		return Caller{Tenant: r.Header.Get("Fusebox-Token")}, nil
-	}
-	p := front(t, newGuard(t, openBox(t, t.TempDir()), Options{Message: 1 << 10}), up.URL, ProxyOptions{Callers: callers})
-	at, call := p.URL+"/mcp/demo", callLine(1, "add", `{"a":1}`)
-	for name, c := range map[string]struct {
-		url, body string
-		h         http.Header
-		status    int
-	}{
-		"no token":        {at, call, http.Header{}, 401},
-		"another path":    {p.URL + "/mcp/demo/x", call, http.Header{"Fusebox-Token": {"a"}}, 404},
-		"an effect":       {at, call, http.Header{"Fusebox-Token": {"a"}, "Fusebox-Effect": {"read_only"}}, 400},
-		"compressed":      {at, call, http.Header{"Fusebox-Token": {"a"}, "Content-Encoding": {"gzip"}}, 415},
-		"too large":       {at, call + strings.Repeat(" ", 2<<10), http.Header{"Fusebox-Token": {"a"}}, 413},
-		"another method":  {at, call, http.Header{"Fusebox-Token": {"a"}, "Mcp-Method": {"tools/list"}}, 400},
-		"another tool":    {at, call, http.Header{"Fusebox-Token": {"a"}, "Mcp-Name": {"drop"}}, 400},
-		"no JSON":         {at, `{`, http.Header{"Fusebox-Token": {"a"}}, 400},
-		"a batch of call": {at, `[` + call + `]`, http.Header{"Fusebox-Token": {"a"}}, 400},
-	} {
-		resp := post(t, c.url, c.body, c.h)
-		if got := bodyOf(resp); resp.StatusCode != c.status || !strings.Contains(got, `"error"`) {
-			t.Errorf("%s: status %d, want %d: %s", name, resp.StatusCode, c.status, got)
-		}
-	}
-	if reached.Load() != 0 {
-		t.Errorf("the server was reached %d times", reached.Load())
-	}
-	// R-OPS-9: a session is its tenant's own.
-	post(t, at, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, http.Header{"Fusebox-Token": {"a"}, "Mcp-Session-Id": {"s-1"}})
-	if resp := post(t, at, `{"jsonrpc":"2.0","id":2,"method":"ping"}`, http.Header{"Fusebox-Token": {"b"}, "Mcp-Session-Id": {"s-1"}}); resp.StatusCode != 404 {
-		t.Errorf("another tenant's session: status %d", resp.StatusCode)
-	}
-}
-
-// What was meant for us, and what belongs to one connection, is not passed on;
-// credentials and resumption are.
-func TestProxyHeaders(t *testing.T) {
-	got := make(chan http.Header, 1)
-	up := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
-	defer up.Close()
-	p := front(t, newGuard(t, openBox(t, t.TempDir()), Options{}), up.URL, ProxyOptions{})
-	post(t, p.URL+"/mcp/demo", `{"jsonrpc":"2.0","method":"notifications/x"}`, http.Header{"Fusebox-Tenant": {"acme"}, "Authorization": {"Bearer t"},
-		"Last-Event-Id": {"e-1"}, "Mcp-Protocol-Version": {"2025-11-25"}, "Origin": {"http://localhost"}, "X-Drop": {"1"}, "Connection": {"X-Drop"}})
-	h := <-got
-	for k, want := range map[string]string{"Authorization": "Bearer t", "Last-Event-Id": "e-1", "Mcp-Protocol-Version": "2025-11-25",
-		"Fusebox-Tenant": "", "Origin": "", "X-Drop": ""} {
-		if h.Get(k) != want {
-			t.Errorf("%s: %q, want %q", k, h.Get(k), want)
-		}
 	}
 }
 
@@ -425,12 +310,12 @@ func TestProxyCallThatWaitsForItsSession(t *testing.T) {
 	p := front(t, newGuard(t, box, Options{}), up.URL, ProxyOptions{})
 	hello := post(t, p.URL+"/mcp/demo", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`, nil)
 	in := http.Header{"Mcp-Session-Id": {hello.Header.Get("Mcp-Session-Id")}}
-	got := read(t, bodyOf(post(t, p.URL+"/mcp/demo", callLine(2, "send", `{"to":"ann"}`), in)))
+	got := read(t, bodyOf(post(t, p.URL+"/mcp/demo", callLine(2, "stall", `{"to":"ann"}`), in)))
 	if d := got.Result.StructuredContent.Fusebox; !got.Result.IsError || d["outcome"] != "FAILED" || d["reason"] != "session_lost" {
 		t.Errorf("the call: %+v", got)
 	}
 	close(renewing)
-	got = read(t, bodyOf(post(t, p.URL+"/mcp/demo", callLine(3, "send", `{"to":"ann"}`), in)))
+	got = read(t, bodyOf(post(t, p.URL+"/mcp/demo", callLine(3, "mail", `{"to":"ann"}`), in)))
 	if got.Result.IsError || calls.Load() != 1 {
 		t.Errorf("the next call: %+v; %d calls reached the server", got, calls.Load())
 	}
