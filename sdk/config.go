@@ -31,6 +31,7 @@ type Config struct {
 	Log       LogConfig     `toml:"log"`
 	Trace     TraceConfig   `toml:"trace"`
 	Upstreams []Upstream    `toml:"upstream"`
+	MCP       []MCPServer   `toml:"mcp"`
 	Clients   []AgentClient `toml:"client"`
 	Operators []Operator    `toml:"operator"`
 
@@ -216,6 +217,9 @@ func (c *Config) complete() error {
 			{Name: "openai", Dialect: "openai", URL: "https://api.openai.com"},
 			{Name: "anthropic", Dialect: "anthropic", URL: "https://api.anthropic.com"},
 		}
+	}
+	for i := range c.MCP {
+		c.MCP[i] = c.MCP[i].complete()
 	}
 	for i := range c.Upstreams {
 		u := &c.Upstreams[i]

@@ -243,6 +243,7 @@ func (c *Config) check() error {
 		add(c.wrong("limits.in_flight", "is %d; write how many calls may be in flight at once, such as 4096", c.Limits.InFlight))
 	}
 	add(c.checkUpstreams())
+	add(c.checkMCP())
 	add(c.checkPeople())
 	return errors.Join(errs...)
 }

@@ -41,18 +41,20 @@ var rooms = map[string]string{
 	"engine/enginetest":      "taxonomy taxonomy/builtin taxonomy/jsonscan breaker receipts engine engine/state engine/state/memory",
 	"sdk":                    "*",
 	"sdk/httpguard":          "taxonomy taxonomy/jsonscan engine sdk",
+	"sdk/mcpguard":           "taxonomy taxonomy/jsonscan engine engine/state receipts sdk",
 	"sdk/guest":              "taxonomy taxonomy/jsonscan",
 	"cmd/fusebox":            "*",
 }
 
 // libraries says which rooms may import a heavy outside library.
 var libraries = map[string][]string{
-	"github.com/open-policy-agent/opa": {"rego"},
-	"github.com/tetratelabs/wazero":    {"wasm"},
-	"modernc.org/sqlite":               {"engine/state/sqlite"},
-	"github.com/jackc/pgx":             {"engine/state/postgres"},
-	"github.com/BurntSushi/toml":       {"policies", "sdk"},
-	"github.com/spf13/cobra":           {"cmd/fusebox"},
+	"github.com/open-policy-agent/opa":       {"rego"},
+	"github.com/tetratelabs/wazero":          {"wasm"},
+	"modernc.org/sqlite":                     {"engine/state/sqlite"},
+	"github.com/jackc/pgx":                   {"engine/state/postgres"},
+	"github.com/BurntSushi/toml":             {"policies", "sdk"},
+	"github.com/spf13/cobra":                 {"cmd/fusebox"},
+	"github.com/modelcontextprotocol/go-sdk": {"sdk/mcpguard"},
 }
 
 type listed struct {

@@ -22,6 +22,9 @@ import (
 const asFusebox = "FUSEBOX_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asMCPServer {
+		os.Exit(mcpTestServer(os.Args[2:]))
+	}
 	if os.Getenv(asFusebox) != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}

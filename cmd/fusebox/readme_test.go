@@ -117,3 +117,22 @@ func TestReadmeLinks(t *testing.T) {
 		}
 	}
 }
+
+// The five minutes with an MCP server, as printed: its tools are declared, a call
+// is refused in words, a person allows it, and it goes.
+func TestReadmeMCP(t *testing.T) {
+	dir := t.TempDir()
+	server := "#!/bin/sh\nexec '" + os.Args[0] + "' " + asMCPServer + " '" + filepath.Join(dir, "sent") + "'\n"
+	if err := os.WriteFile(filepath.Join(dir, "post-server"), []byte(server), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out := shell(t, dir, block(t, mustRead(t, readmePath), "mcp"))
+	for _, want := range []string{" loads\n", `"isError":true`, "fusebox approvals grant post.send", "approval ", `"text":"sent"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the README's commands do not print %s:\n%s", want, out)
+		}
+	}
+	if sent := mustRead(t, filepath.Join(dir, "sent")); sent != "ann\n" {
+		t.Errorf("sent: %q", sent)
+	}
+}

@@ -21,6 +21,7 @@ func serveCommand() *cobra.Command {
   agent plane     127.0.0.1:4141   what agents talk to
     /openai/…     reverse proxy to an OpenAI-compatible API
     /anthropic/…  reverse proxy to the Anthropic API
+    /mcp/NAME     proxy to an MCP server over streamable HTTP, see [[mcp]]
     POST /v1/admit                    may this be sent?
     POST /v1/permits/{id}/dispatch    it is about to be sent
     POST /v1/record                   what came back, or did not
@@ -45,6 +46,11 @@ policy again; one that does not load leaves the last good one in force.`,
 		Example: `  fusebox serve
   fusebox serve --data /var/lib/fusebox --policies ./policies
   fusebox serve --config fusebox.toml
+
+  # fusebox.toml: an MCP server behind http://127.0.0.1:4141/mcp/mail
+  #   [[mcp]]
+  #   name = "mail"
+  #   url = "https://mcp.example.com/mcp"
 
   OPENAI_BASE_URL=http://127.0.0.1:4141/openai/v1 your-agent`,
 	}

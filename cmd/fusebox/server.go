@@ -25,6 +25,7 @@ type server struct {
 	tokens      *permitTokens
 	permits     *permitTable
 	proxy       http.Handler // everything that is not the decision API
+	mcp         http.Handler // MCP servers, under /mcp/
 	hosts       []string     // further names that the planes answer to
 	callers     func(*http.Request) (httpguard.Caller, error)
 	operators   []sdk.Operator
@@ -49,6 +50,7 @@ func (s *server) agentPlane() http.Handler {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", deadlines(identified(s.callers, api)))
+	mux.Handle("/mcp/", s.mcp)
 	mux.Handle("/", s.proxy)
 	return guard(s.hosts, mux)
 }

@@ -112,9 +112,13 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	if err != nil {
 		return withStatus(exitSetup, err)
 	}
+	mcp, err := newMCPProxy(client, callers, o.Logger)
+	if err != nil {
+		return withStatus(exitSetup, err)
+	}
 	r.server = &server{
 		engine: client.Engine(), clock: clock, store: client.Store(), log: client.Log(), receiptsDir: cfg.Receipts.Dir,
-		meter: m, tokens: tokens, permits: newPermitTable(), proxy: proxy, hosts: cfg.Listen.Hosts,
+		meter: m, tokens: tokens, permits: newPermitTable(), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
 		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus,
 	}
 	m.watch(r.server)
