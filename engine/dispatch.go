@@ -75,9 +75,7 @@ func (p *Permit) Mark(ctx context.Context) error {
 // budget block and its probe leases.
 func (p *Permit) giveBack(ctx context.Context) {
 	p.spend.Settle(state.Amounts{})
-	if err := p.arm.carry(ctx, p.path.Release(p.ticket, p.e.clock.Mono())); err != nil {
-		p.e.meter.StoreError("release", err) // the lease runs out by itself
-	}
+	p.arm.leased(ctx, "release", p.path.Release(p.ticket, p.e.clock.Mono()))
 }
 
 func (p *Permit) usedError() error {

@@ -69,7 +69,7 @@ func (s *partition) ended() bool {
 
 // tick drives what time drives in these circuits, and carries counts along.
 func (s *partition) tick(ctx context.Context) {
-	s.noteChanges(s.registry.Tick(s.e.clock.Mono()), nil)
+	s.moved(ctx, s.registry.Tick(s.e.clock.Mono()))
 	s.combine.flush(ctx)
 }
 
@@ -175,8 +175,7 @@ func (s *partition) installDoc(ctx context.Context, d state.Doc) error {
 	if err != nil {
 		return err
 	}
-	up, err := s.rollUp(ctx, changes)
-	s.noteChanges(up, nil)
+	_, err = s.wider(ctx, changes)
 	return err
 }
 

@@ -109,9 +109,7 @@ func (e *Engine) renew(ctx context.Context) {
 		}
 		p.renewAt = now.Add(p.path.ShortestLease(p.ticket) / 3)
 		rec := p.path.Renew(p.ticket, p.lifetime(), now)
-		if err := p.arm.carry(ctx, rec); err != nil {
-			e.meter.StoreError("renew", err)
-		}
+		p.arm.leased(ctx, "renew", rec)
 	}
 }
 

@@ -42,6 +42,47 @@ func (s *partition) rollUp(ctx context.Context, opened []breaker.Change) (up []b
 	return up, err
 }
 
+// wider opens what is wider than circuits that opened, with a receipt for each.
+func (s *partition) wider(ctx context.Context, changes []breaker.Change) ([]breaker.Change, error) {
+	up, err := s.rollUp(ctx, changes)
+	s.noteChanges(up, nil)
+	return up, err
+}
+
+// moved carries through what time alone changed: a receipt for each change, and
+// the store is told of what opened, and of what is wider.
+func (s *partition) moved(ctx context.Context, changes []breaker.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	s.noteChanges(changes, nil)
+	var events []event
+	for i := range changes {
+		if ev, ok := changes[i].Assert(); ok {
+			events = append(events, event{key: changes[i].Key, Event: ev, at: s.e.clock.Mono(), urgent: true})
+		}
+	}
+	err := s.pushNow(ctx, s.combine.add(events))
+	if _, uerr := s.wider(ctx, changes); err != nil || uerr != nil {
+		s.e.meter.StoreError("rollup", errors.Join(err, uerr))
+	}
+}
+
+// leased carries what became of leases to the store, with a receipt for each
+// change. Where the store cannot be told, the lease runs out by itself.
+func (s *partition) leased(ctx context.Context, what string, rec breaker.Recorded) {
+	if err := s.carry(ctx, rec); err != nil {
+		s.e.meter.StoreError(what, err)
+	}
+	if len(rec.Changes) == 0 {
+		return
+	}
+	s.noteChanges(rec.Changes, nil)
+	if _, err := s.wider(ctx, rec.Changes); err != nil {
+		s.e.meter.StoreError(what, err)
+	}
+}
+
 // installFamily puts a circuit and all that are narrower in force as the store
 // has them.
 func (s *partition) installFamily(ctx context.Context, key string) error {

@@ -107,3 +107,46 @@ func TestRollupOfWhatTheWatchBrings(t *testing.T) {
 		t.Errorf("three of three are open, and the region is %s", got)
 	}
 }
+
+// A child that opens again because its probe was lost counts as any other: time
+// alone noticed it, and the region opens, here and in the store.
+func TestRollupCountsLostProbes(t *testing.T) {
+	a, _ := rolling(t)
+	settings := enginetest.Breakers()
+	settings[0].Rollup = breaker.Rollup{Children: 3, Share: breaker.One / 2}
+	settings[0].Rule.Probe.LostMax = 1
+	policy := enginetest.Policy(a.Rules)
+	policy.Breakers, policy.Retries = settings, []engine.RetryProfile{{Name: "model", Attempts: 1, Deadline: time.Minute}}
+	if err := a.Use(policy); err != nil {
+		t.Fatal(err)
+	}
+	call(t, a, "m1", 503, 5)
+	a.Clock.Advance(settings[0].Rule.Cooldown.Base)
+	a.Tick(t.Context())
+	op := enginetest.Model("probe")
+	op.Model = "m1"
+	p, err := a.Admit(t.Context(), op)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Mark(t.Context()); err != nil || !p.Probe() {
+		t.Fatalf("no probe: %v", err)
+	}
+	call(t, a, "m2", 503, 5)
+	call(t, a, "m3", 503, 5)
+	if got := a.CircuitState(t, region); got != "CLOSED" {
+		t.Fatalf("two of three are open, and the region is %s", got)
+	}
+	// The process was stopped for so long: the lease was not renewed in time.
+	a.Clock.Advance(settings[0].Rule.Probe.Lease)
+	a.Tick(t.Context())
+	if got := a.CircuitState(t, "provider:acme-ai/-/m1"); got != "OPEN" {
+		t.Fatalf("the child whose probe was lost is %s", got)
+	}
+	if got := a.CircuitState(t, region); got != "OPEN" {
+		t.Fatalf("three of three are open, and the region is %s", got)
+	}
+	if got := a.Restart(t, "third").CircuitState(t, region); got != "OPEN" {
+		t.Errorf("the store was not told: a new process finds the region %s", got)
+	}
+}
