@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
@@ -171,8 +173,7 @@ func (p *Permit) commit(ctx context.Context, d state.Dispatch, granted func()) *
 	}
 	switch {
 	case errors.Is(err, state.ErrRefused):
-		return &Rejection{Layer: taxonomy.LayerProvider, Scope: action(&p.op), Reason: "probe_busy", Next: "wait",
-			Class: taxonomy.PersistentDependency, Cause: err}
+		return p.probeBusy(d.Leases, err)
 	case errors.Is(err, state.ErrConflict) && d.UseApproval != "":
 		return &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Reason: "approval_used", Next: "ask", Cause: err}
 	}
@@ -186,6 +187,23 @@ func (p *Permit) commit(ctx context.Context, d state.Dispatch, granted func()) *
 		p.settleUnsent(ctx, "state_unavailable")
 	}
 	return p.unavailable("state_unavailable", err)
+}
+
+// probeBusy is the rejection of a call that would have been a probe, and of whose
+// circuit the store gave no lease: another process has it.
+func (p *Permit) probeBusy(leases []state.LeaseUpdate, cause error) *Rejection {
+	rej := &Rejection{Layer: p.layer(), Scope: target(&p.op), Reason: "probe_busy", Next: "wait", Class: taxonomy.PersistentDependency, Cause: cause}
+	if len(leases) == 1 { // of several it is not known which one was refused
+		key := strings.TrimPrefix(leases[0].Key, p.arm.prefix)
+		rej.Breaker, _, _ = strings.Cut(key, "|")
+		rej.Scope = breaker.Scope(key)
+		for i := range p.policy.Breakers {
+			if b := &p.policy.Breakers[i]; b.Name == rej.Breaker {
+				rej.Layer, rej.Fallback = b.Layer, b.Fallback
+			}
+		}
+	}
+	return rej
 }
 
 // withoutEvidence takes back a dispatch whose receipt did not become durable:
@@ -263,10 +281,18 @@ func action(op *taxonomy.Operation) string {
 	return "tool:" + op.Tool + "/" + op.Action + "/" + op.Tenant
 }
 
+// target is what an operation goes to, in readable form.
+func target(op *taxonomy.Operation) string {
+	if op.Kind == "model" {
+		return "provider:" + op.Provider + "/" + cmp.Or(op.Region, "-") + "/" + cmp.Or(op.Model, "-")
+	}
+	return action(op)
+}
+
 func (p *Permit) unavailable(reason string, cause error) *Rejection {
 	return &Rejection{
-		Decision: taxonomy.DecideReject, Layer: taxonomy.LayerTool, Reason: reason, Class: taxonomy.PersistentDependency,
-		Scope: action(&p.op), Next: "wait", Cause: cause,
+		Decision: taxonomy.DecideReject, Layer: p.layer(), Reason: reason, Class: taxonomy.PersistentDependency,
+		Scope: target(&p.op), Next: "wait", Cause: cause,
 	}
 }
 

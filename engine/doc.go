@@ -1,6 +1,8 @@
 // Package engine is the path of one request, one file per step:
 //
-//	admit.go     may it go? policy, authority, loops, circuits, budgets asked
+//	admit.go     may it go? authorize.go (authority, approvals), sent.go (was it
+//	             sent before?), progress.go (loops), blocked.go (circuits that
+//	             refuse), budgets asked
 //	dispatch.go  what must be durable first, then send
 //	classify.go  modules, then the table, then the floor and the retry advice
 //	route.go     which layers the outcome feeds
