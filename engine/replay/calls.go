@@ -98,6 +98,9 @@ func newCalls(settings []breaker.Setting, byName map[string]*breaker.Setting, mo
 // happened reads a receipt for the circuits. Workers call it: it changes nothing.
 func (c *calls) happened(e *receipts.Entry, who *fields, questions []engine.Question, answers []any) (h happening, ok bool) {
 	r := &e.Receipt
+	if r.Cohort == engine.CohortCandidate || r.Cohort == engine.CohortShadow {
+		return h, false // a candidate on trial has circuits of its own
+	}
 	h = happening{kind: r.Kind, id: r.ID, parent: r.Parent, at: r.TimeUS}
 	switch r.Kind {
 	case receipts.KindAdmission, receipts.KindOutcome:
