@@ -41,3 +41,40 @@ func TestATestThatNeverEndsIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// R-POL-6: a rule that fails makes every answer of a server an error, and stock
+// opa lets its tests pass all the same. So neither the tests nor the golden inputs
+// pass here, and the problem names the rule.
+func TestRulesThatFailAreFound(t *testing.T) {
+	f := policy(map[Entrypoint]string{Authority: "package fusebox.authority\n" + denyByDefault +
+		"decision := {\"decision\": \"allow\", \"reasons\": [\"r\"], \"obligations\": []} if not _bad\n\n_bad if {\n\t1 / 0 == 1\n}\n"},
+		Module{Path: "authority_test.rego", Source: []byte("package fusebox.authority_test\n\nimport data.fusebox.authority\n\n" +
+			"test_a if authority.decision.decision == \"allow\" with input as {}\n\ntest_b if authority.decision.decision == \"allow\" with input as {}\n\n" +
+			"half(x) := 1 / x\n\ntest_its_own if not half(0)\n")})
+	for name, o := range map[string]Options{"tests": {RequireTests: true}, "golden inputs": {Differential: true}} {
+		got := problemsOf(t, f, o)
+		wantProblem(t, got, "authority.rego", 6, "fault", "div: divide by zero")
+		wantProblem(t, got, "authority.rego", 6, "fault", map[string]string{
+			"tests": "in test data.fusebox.authority_test.test_a (authority_test.rego:5)", "golden inputs": "authority asked with {"}[name])
+		if len(got) != 1 {
+			t.Errorf("%s: one fault is %d problems: %+v", name, len(got), got)
+		}
+	}
+	report, err := Test(t.Context(), f, Options{})
+	if err != nil || report.Failed != 2 || report.Passed != 1 || len(report.Tests[0].Faults) != 1 {
+		t.Errorf("%v %+v", err, report)
+	}
+}
+
+// Rules that take too long for an ordinary input are no fault of the evaluator.
+func TestGoldenInputsThatAreTooMuch(t *testing.T) {
+	f := policy(map[Entrypoint]string{Authority: "package fusebox.authority\n" + denyByDefault +
+		"decision := {\"decision\": \"allow\", \"reasons\": [\"r\"], \"obligations\": []} if count([sprintf(\"%900000d\", [i]) | some i in numbers.range(1, 2000)]) == 1\n"})
+	got := problemsOf(t, f, Options{Differential: true})
+	wantProblem(t, got, "", 0, "resources", "authority answers policy_memory")
+	for _, p := range got {
+		if p.Code != "resources" {
+			t.Errorf("also %+v", p)
+		}
+	}
+}

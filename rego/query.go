@@ -40,6 +40,7 @@ type result struct {
 	returned []byte
 	code     string
 	detail   string
+	faults   []topdown.Error // builtin errors
 }
 
 // A mode switches parts of the evaluator off, to compare its answers.
@@ -106,7 +107,7 @@ func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
 		// The value is what stock `opa test` would see. But a rule that divides by
 		// zero or is handed the wrong type just does not fire, and a deny rule that
 		// does not fire is an open door.
-		r.code, r.detail = "policy_error", faultText(faults)
+		r.code, r.detail, r.faults = "policy_error", faultText(faults), faults
 	case len(rs) == 0 || len(rs[0].Expressions) == 0:
 		r.code, r.detail = "policy_undefined", "no rule gave a value"
 	default:

@@ -189,7 +189,7 @@ func (l *loader) test(ctx context.Context, f *Files, s *Snapshot) {
 		for _, f := range t.Faults {
 			if !told[f] {
 				told[f] = true
-				l.fault(f, fmt.Sprintf("in test %s.%s (%s:%d)", t.Package, t.Name, t.File, t.Line))
+				l.problems = append(l.problems, faulty(f, fmt.Sprintf("in test %s.%s (%s:%d)", t.Package, t.Name, t.File, t.Line)))
 			}
 		}
 	}
@@ -202,7 +202,8 @@ func (l *loader) test(ctx context.Context, f *Files, s *Snapshot) {
 	}
 }
 
-// fault reports a rule whose error would become policy_error.
-func (l *loader) fault(f Problem, where string) {
-	l.problem(f.Code, f.File, f.Line, "%s, %s; a server answers policy_error whenever this happens, so make the rule undefined instead (check the value before it is used)", f.Text, where)
+// faulty is the problem of a rule whose error would become policy_error.
+func faulty(f Problem, where string) Problem {
+	f.Text = fmt.Sprintf("%s, %s; a server answers policy_error whenever this happens, so check the value before the rule uses it", f.Text, where)
+	return f
 }

@@ -43,6 +43,23 @@ func TestFailingTestsAreRefused(t *testing.T) {
 	}
 }
 
+// R-POL-4: a test file that takes all memory ends neither the server nor the
+// policy in force; the refusal names the test.
+func TestATestThatTakesAllMemoryIsRefused(t *testing.T) {
+	dir := copyPolicies(t)
+	no := false
+	c := open(t, Config{Policies: PolicySource{Path: dir, Watch: &no}}, Parts{})
+	first := c.Version()
+	write(t, filepath.Join(dir, "fusebox", "big_test.rego"), "package fusebox.big_test\n\ntest_big if {\n\tcount(numbers.range(1, 1000000000)) != 3\n}\n")
+	err := c.Reload(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "fusebox/big_test.rego:3: data.fusebox.big_test.test_big: ERROR it was ended") || strings.Contains(err.Error(), "no tests") {
+		t.Fatalf("got %v", err)
+	}
+	if s := c.PolicyStatus(); c.Version() != first || s.Err == nil {
+		t.Errorf("version %s, status %+v", c.Version(), s)
+	}
+}
+
 // A bundle without tests is refused, unless a trusted key signed it.
 func TestMissingTestsAreRefused(t *testing.T) {
 	dir := copyPolicies(t)
