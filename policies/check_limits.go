@@ -129,6 +129,15 @@ func (c *checker) rollout() {
 	if r.Stage == taxonomy.ModeCanary && r.CanaryPercent == 0 {
 		c.fail("rollout.canary_percent", "must be above 0 in stage canary")
 	}
+	if r.EnforceWrites {
+		for _, x := range c.s.writesNotReady() {
+			line := x.Line
+			if line == 0 {
+				line = lineOf(c.d.lines, "rollout.enforce_writes")
+			}
+			c.d.found.add(c.d.file, line, "rollout.enforce_writes is on, and %s; until then leave it off", x.Text)
+		}
+	}
 	for i, g := range r.Gates {
 		p := at("rollout.gate", i)
 		c.oneOf(p+".measure", g.Measure, "opens", "user_failures", "fallback_quality", "interventions", "corrections", "risk")

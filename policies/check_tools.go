@@ -42,6 +42,7 @@ func (c *checker) tools() {
 			c.fail(p+".max_parallel", "must be between 1 and %d, or left out where nothing is bounded, got %d", mostParallel, t.MaxParallel)
 		}
 		c.timeout(p+".timeout", t.Timeout)
+		c.compensation(p, t)
 		c.reconcile(p+".reconcile", &t.Reconcile)
 	}
 }
@@ -54,6 +55,16 @@ func (c *checker) readsOnly(p string, t *Tool) {
 	}
 	if t.Condition != "" {
 		c.fail(p+".condition", "is for effect = \"conditionally_repeatable\", and this tool is read_only; leave it out, or declare the effect that it has")
+	}
+}
+
+// compensation: what cannot be taken back has to be found out, or approved.
+func (c *checker) compensation(p string, t *Tool) {
+	if t.Compensate != NoCompensation || !t.Effect.Writes() || t.Reconcile.By != "" {
+		return
+	}
+	if m := c.s.Impact(t.ActionClass); m == nil || m.Impact != "high" {
+		c.fail(p+".compensate", "is %q: what cannot be taken back needs reconcile, or an action_class whose [[impact]] is high, so that somebody approves it first", NoCompensation)
 	}
 }
 

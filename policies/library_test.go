@@ -139,7 +139,7 @@ action_class = "wipe"
 impact = "high"
 
 [rollout]
-enforce_writes = true
+enforce_writes = false
 
 [[tool]]
 tool = "look"
@@ -183,7 +183,7 @@ candidate = [{ id = "a", kind = "refuse", message = "x" }]
 	for code, line := range map[string]int{"no_key_no_reconciliation": 12, "no_action_class": 12, "unknown_compensation": 12, "unsafe_reconciliation": 18,
 		"no_compensation": 18, "no_owner": 2, "no_fallback": 2, "small_sample": 2, "unused_fallback": 8, "unbearable_loss": 8,
 		"stage_observes": 45, "nothing_to_compensate": 32, "shadowed_price": 41, "unknown_probe": 45,
-		"layer_without_breaker": 0, "no_ambiguity_breaker": 0, "no_loop_breaker": 0, "no_budget": 0, "writes_not_ready": 0} {
+		"layer_without_breaker": 0, "no_ambiguity_breaker": 0, "no_loop_breaker": 0, "no_budget": 0} {
 		if f, ok := got[code]; !ok || f.Line != line {
 			t.Errorf("%s at line %d: got %+v", code, line, f)
 		}

@@ -81,6 +81,7 @@ func TestRefusals(t *testing.T) {
 		{"a million lookups", minimal + "[[tool]]\ntool = \"t\"\nreconcile = { by = \"human\", tries = 1000000 }\n", 14, `tool[0].reconcile.tries must be between 1 and 1000`},
 		{"key of a read", minimal + "[[tool]]\ntool = \"t\"\neffect = \"read_only\"\nidempotency = \"header:Idempotency-Key\"\n", 15, `is for writes, and this tool is read_only`},
 		{"condition of a read", minimal + "[[tool]]\ntool = \"t\"\neffect = \"read_only\"\ncondition = \"live_key\"\n", 15, `and this tool is read_only`},
+		{"nothing takes it back and nobody looks", minimal + "[[tool]]\ntool = \"t\"\nidempotency = \"header:Idempotency-Key\"\ncompensate = \"none\"\n", 15, `what cannot be taken back needs reconcile`},
 		{"probe that is never safe", strings.Replace(minimal, `"provider"`+"\nscope", `"tool"`+"\nscope", 1) + "[[tool]]\ntool = \"t\"\naction = \"pay\"\neffect = \"non_repeatable\"\n" +
 			"[[breaker]]\nname = \"w\"\nlayer = \"tool\"\nscope = [\"tool\"]\nprobe = { evidence = \"safe_call\", only = [\"pay\"] }\n", 16, `could never be probed`},
 	}
@@ -219,6 +220,41 @@ func TestWhereAKeyMayTravel(t *testing.T) {
 		err := parse(bad)
 		if err == nil || !strings.Contains(err.Error(), "policy.toml:14: tool[0].idempotency ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: want %q, got %v", bad, want, err)
+		}
+	}
+}
+
+// R-POL-8: circuits cannot bind writes before idempotency, reconciliation, approval
+// and compensation of every declared write are, and the ambiguity circuit is there.
+func TestWritesAreNotEnforcedBeforeTheyAreReady(t *testing.T) {
+	const rollout = "[rollout]\nenforce_writes = true\n"
+	const ambiguity = "[[breaker]]\nname = \"a\"\nlayer = \"tool\"\nscope = [\"tool\"]\nfallback = \"f\"\nprobe = { evidence = \"reconciled\" }\n"
+	const tool = "[[tool]]\ntool = \"bank\"\naction = \"pay\"\n"
+	const done = "action_class = \"payment\"\nidempotency = \"header:Idempotency-Key\"\nreconcile = { by = \"human\" }\ncompensate = \"bank/unpay\"\n"
+	const unpay = "[[tool]]\ntool = \"bank\"\naction = \"unpay\"\n" + done
+	for name, c := range map[string]struct {
+		text string
+		want []string // with its line
+	}{
+		"ready":        {ambiguity + tool + done + strings.Replace(unpay, "bank/unpay", NoCompensation, 1) + rollout, nil},
+		"no circuit":   {tool + done + unpay + rollout, []string{":27: rollout.enforce_writes is on, and no breaker is closed by reconciliation"}},
+		"only a name":  {ambiguity + tool + rollout, []string{":18: rollout.enforce_writes is on, and tool bank/pay changes things and has neither", ":18: rollout.enforce_writes is on, and tool bank/pay changes things and declares no action_class", ":18: rollout.enforce_writes is on, and tool bank/pay does not say how it is taken back"}},
+		"never undone": {ambiguity + tool + done + rollout, []string{`compensate "bank/unpay" is described by no [[tool]]`}},
+		"not looked up": {ambiguity + tool + strings.Replace(done, "reconcile = { by = \"human\" }\n", "", 1) + unpay + rollout,
+			[]string{"tool bank/pay has no reconciliation"}},
+	} {
+		_, err := ParseSettings("policy.toml", []byte(minimal+c.text))
+		if len(c.want) == 0 && err != nil || len(c.want) > 0 && err == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, w := range c.want {
+			if err != nil && !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: want %s, got %v", name, w, err)
+			}
+		}
+		off := strings.Replace(minimal+c.text, "enforce_writes = true", "enforce_writes = false", 1)
+		if _, err := ParseSettings("policy.toml", []byte(off)); err != nil {
+			t.Errorf("%s, off: %v", name, err)
 		}
 	}
 }
