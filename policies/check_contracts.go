@@ -3,9 +3,6 @@ package policies
 import (
 	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 func (c *checker) fallbacks() {
@@ -53,55 +50,13 @@ func (c *checker) candidate(p string, f *Contract, k *Candidate) {
 		if k.ExpiresIn == 0 {
 			c.fail(p+".expires_in", "must be positive: no expiry, no entry")
 		}
+		if k.ExpiresIn > maxExpiry {
+			c.fail(p+".expires_in", "must be at most %s, got %s", maxExpiry, k.ExpiresIn)
+		}
 	case "human":
 		if f.Reviewers == "" || f.MaxCases == 0 {
 			c.fail(p, "a human case needs reviewers and max_cases on its [[fallback]]: somebody with authority, and a bound on their work")
 		}
-	}
-}
-
-func (c *checker) tools() {
-	seen := map[string]bool{}
-	for i := range c.s.Tools {
-		t, p := &c.s.Tools[i], at("tool", i)
-		if t.Tool == "" {
-			c.fail(p+".tool", "must name the tool")
-		}
-		if key := t.Tool + "/" + t.Action; seen[key] {
-			c.fail(p, "%q is described by an earlier [[tool]]", key)
-		} else {
-			seen[key] = true
-		}
-		c.oneOf(p+".loop", t.Loop, "", "watch", "poll", "off")
-		c.oneOf(p+".condition", t.Condition, "", "live_key", "precondition", "status_lookup")
-		if t.Effect == taxonomy.ConditionallyRepeatable && t.Condition == "" {
-			c.fail(p+".condition", "must say when it may be repeated; else declare it non_repeatable")
-		}
-		if t.Idempotency != "" && !strings.HasPrefix(t.Idempotency, "header:") && !strings.HasPrefix(t.Idempotency, "argument:") {
-			c.fail(p+".idempotency", "must be \"header:NAME\" or \"argument:NAME\", got %q", t.Idempotency)
-		}
-		c.reconcile(p+".reconcile", &t.Reconcile)
-	}
-}
-
-func (c *checker) reconcile(p string, r *Reconcile) {
-	c.oneOf(p+".by", r.By, "", "http", "plugin", "tool", "callback", "human")
-	switch r.By {
-	case "http":
-		if !strings.HasPrefix(r.URL, "http://") && !strings.HasPrefix(r.URL, "https://") {
-			c.fail(p+".url", "must be an http or https URL, got %q", r.URL)
-		}
-	case "plugin":
-		if !slices.ContainsFunc(c.s.Plugins, func(g Plugin) bool { return g.Name == r.Plugin && g.Role == "reconciler" }) {
-			c.fail(p+".plugin", "%q is no [[plugin]] with role \"reconciler\"", r.Plugin)
-		}
-	case "tool":
-		if r.Tool == "" {
-			c.fail(p+".tool", "must name the lookup, \"tool/action\"")
-		}
-	}
-	if r.Tries < 0 {
-		c.fail(p+".tries", "must not be negative, got %d", r.Tries)
 	}
 }
 

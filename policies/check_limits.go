@@ -8,13 +8,19 @@ import (
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
+const (
+	maxFloor      = 1000
+	leastDeadline = 100 * time.Millisecond
+	maxExpiry     = 30 * 24 * time.Hour // of queued work: what waits longer does what nobody wants any more
+)
+
 func (c *checker) budget() {
 	b := &c.s.Budget
 	c.oneOf("budget.on_exhausted", b.OnExhausted, "finalize", "defer", "approval")
 	c.within("budget.retry.ratio", b.Retry.Ratio, 0, 1)
 	c.within("budget.retry.capacity", b.Retry.Capacity, 0, 1e6)
-	if b.Retry.Floor < 0 {
-		c.fail("budget.retry.floor", "must not be negative, got %d", b.Retry.Floor)
+	if b.Retry.Floor < 0 || b.Retry.Floor > maxFloor {
+		c.fail("budget.retry.floor", "must be between 0 and %d, got %d; these retries are always possible, whatever the others used up", maxFloor, b.Retry.Floor)
 	}
 	if b.Reservation < time.Second {
 		c.fail("budget.reservation", "must be at least 1s, got %s", b.Reservation)
@@ -77,6 +83,9 @@ func (c *checker) queue() {
 	if q.Expires <= 0 {
 		c.fail("queue.expires", "must be positive: no expiry, no entry")
 	}
+	if q.Expires > maxExpiry {
+		c.fail("queue.expires", "must be at most %s, got %s; work that waits longer does what nobody wants any more", maxExpiry, q.Expires)
+	}
 	c.within("queue.max_items", float64(q.MaxItems), 1, 1e7)
 	c.within("queue.per_tenant", float64(q.PerTenant), 1, 1e7)
 	c.within("queue.pace", q.Pace, 0.001, 1e4)
@@ -88,8 +97,8 @@ func (c *checker) queue() {
 
 func (c *checker) retry() {
 	r := &c.s.Retry
-	if r.Deadline <= 0 {
-		c.fail("retry.deadline", "must be positive")
+	if r.Deadline < leastDeadline || r.Deadline > 7*longest {
+		c.fail("retry.deadline", "must be between %s and %s, got %s; it is for a call with all its attempts and waits", leastDeadline, 7*longest, r.Deadline)
 	}
 	if r.RetryAfterMax > taxonomy.MaxRetryAfter {
 		c.fail("retry.retry_after_max", "must be at most %s, got %s", taxonomy.MaxRetryAfter, r.RetryAfterMax)
@@ -98,6 +107,7 @@ func (c *checker) retry() {
 		p := "retry." + name
 		c.within(p+".attempts", float64(f.Attempts), 1, 100)
 		c.within(p+".jitter", f.Jitter, 0, 1)
+		c.timeout(p+".timeout", f.Timeout)
 		if f.Attempts > 1 && len(f.Waits) == 0 && (f.Base <= 0 || f.Cap < f.Base) {
 			c.fail(p, "needs base above 0 and cap not below it, or waits")
 		}
@@ -118,6 +128,15 @@ func (c *checker) rollout() {
 	}
 	if r.Stage == taxonomy.ModeCanary && r.CanaryPercent == 0 {
 		c.fail("rollout.canary_percent", "must be above 0 in stage canary")
+	}
+	if r.EnforceWrites {
+		for _, x := range c.s.writesNotReady() {
+			line := x.Line
+			if line == 0 {
+				line = lineOf(c.d.lines, "rollout.enforce_writes")
+			}
+			c.d.found.add(c.d.file, line, "rollout.enforce_writes is on, and %s; until then leave it off", x.Text)
+		}
 	}
 	for i, g := range r.Gates {
 		p := at("rollout.gate", i)

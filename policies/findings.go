@@ -33,15 +33,18 @@ func (b *Bundle) Findings() []Finding {
 	f.idle()
 	f.observed(b)
 	f.signatures(b)
-	if f.s.Rollout.EnforceWrites {
-		for _, x := range f.out {
-			if x.Must {
-				f.add("writes_not_ready", false, 0, "rollout.enforce_writes is on although something that a write path needs is missing (see above)")
-				break
-			}
-		}
-	}
 	return f.out
+}
+
+// writesNotReady is what keeps circuits from binding writes: a write path cannot
+// be enforced before its idempotency, reconciliation, approval and compensation
+// are declared, and the ambiguity circuit is there (R-POL-8).
+func (s *Settings) writesNotReady() []Finding {
+	f := &finder{s: s}
+	f.mutations()
+	f.breakers()
+	f.layers()
+	return slices.DeleteFunc(f.out, func(x Finding) bool { return !x.Must })
 }
 
 type finder struct {
@@ -74,9 +77,9 @@ func (f *finder) mutations() {
 			f.add("no_action_class", true, t.Line, "tool %s changes things and declares no action_class; the default rules deny it", name)
 		}
 		if high && t.Compensate == "" {
-			f.add("no_compensation", false, t.Line, "tool %s cannot be taken back: no compensate is declared", name)
+			f.add("no_compensation", true, t.Line, "tool %s does not say how it is taken back: declare compensate = \"tool/action\", or \"none\" when nothing takes it back", name)
 		}
-		if t.Compensate != "" && !f.declared(t.Compensate) {
+		if t.Compensate != "" && t.Compensate != NoCompensation && !f.declared(t.Compensate) {
 			f.add("unknown_compensation", true, t.Line, "tool %s: compensate %q is described by no [[tool]]", name, t.Compensate)
 		}
 		if t.Reconcile.By == "tool" && !f.readOnly(t.Reconcile.Tool) {

@@ -139,7 +139,7 @@ action_class = "wipe"
 impact = "high"
 
 [rollout]
-enforce_writes = true
+enforce_writes = false
 
 [[tool]]
 tool = "look"
@@ -206,7 +206,7 @@ cooldown = { base = "5m", max = "10m", retry_after_max = "300s" }
 		"no_compensation": 18, "no_owner": 2, "no_fallback": 2, "small_sample": 2, "unused_fallback": 8, "unbearable_loss": 8,
 		"stage_observes": 45, "nothing_to_compensate": 32, "shadowed_price": 41, "unknown_probe": 45,
 		"idle_ramp_ratio": 57, "idle_rollup": 57, "idle_retry_after": 57,
-		"layer_without_breaker": 0, "no_ambiguity_breaker": 0, "no_loop_breaker": 0, "no_budget": 0, "writes_not_ready": 0} {
+		"layer_without_breaker": 0, "no_ambiguity_breaker": 0, "no_loop_breaker": 0, "no_budget": 0} {
 		if f, ok := got[code]; !ok || f.Line != line {
 			t.Errorf("%s at line %d: got %+v", code, line, f)
 		}

@@ -174,12 +174,17 @@ type Tool struct {
 	Idempotency string          `toml:"idempotency"` // how the key travels: "header:Idempotency-Key", "argument:request_id"; "" is not at all
 	Condition   string          `toml:"condition"`   // what makes a conditionally_repeatable action repeatable: live_key, precondition, status_lookup
 	Reconcile   Reconcile       `toml:"reconcile"`
-	Compensate  string          `toml:"compensate"` // "tool/action" that takes it back
+	Compensate  string          `toml:"compensate"` // "tool/action" that takes it back, or NoCompensation
 	Loop        string          `toml:"loop"`       // "watch" (default), "poll": equal results are progress, "off"
 	Timeout     time.Duration   `toml:"timeout"`    // of one attempt; 0 is the profile's
 	MaxParallel int             `toml:"max_parallel"`
 	Line        int
 }
+
+// NoCompensation is the value of compensate by which somebody declares that the
+// action cannot be taken back, like a mail that was sent. It is no default: what
+// declares nothing was not thought about.
+const NoCompensation = "none"
 
 // Reconcile says how an UNKNOWN outcome is found out.
 type Reconcile struct {

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,18 @@ func TestRefusals(t *testing.T) {
 		{"limit of nothing", minimal + "[[budget.limit]]\nname = \"l\"\nscope = [\"tenant\"]\nwindow = \"day\"\n", 12, `limits nothing`},
 		{"retry profile", minimal + "[retry]\nmodel = { attempts = 0 }\n", 13, `retry.model.attempts must be between 1 and 100`},
 		{"canary of nothing", minimal + "[rollout]\nstage = \"canary\"\n", 12, `rollout.canary_percent must be above 0`},
+		{"negative parallelism", minimal + "[[tool]]\ntool = \"t\"\nmax_parallel = -3\n", 14, `tool[0].max_parallel must be between 1 and`},
+		{"timeout of nothing", minimal + "[[tool]]\ntool = \"t\"\ntimeout = \"1ns\"\n", 14, `tool[0].timeout must be between 10ms and 24h0m0s, got 1ns`},
+		{"timeout of a profile", minimal + "[retry]\ntool = { timeout = \"1ns\" }\n", 13, `retry.tool.timeout must be between`},
+		{"deadline of nothing", minimal + "[retry]\ndeadline = \"1ms\"\n", 13, `retry.deadline must be between 100ms and`},
+		{"a million retries at once", minimal + "[budget]\nretry = { floor = 1000000 }\n", 13, `budget.retry.floor must be between 0 and 1000, got 1000000`},
+		{"work that waits for ever", minimal + "[queue]\nexpires = \"2562047h\"\n", 13, `queue.expires must be at most 720h0m0s, got 2562047h0m0s`},
+		{"candidate that waits for ever", minimal + "[[fallback]]\nname = \"c\"\n[[fallback.candidate]]\nid = \"c\"\nkind = \"queued\"\nexpires_in = \"2562047h\"\nmessage = \"wait\"\n", 17, `must be at most 720h0m0s`},
+		{"lookups without a pause", minimal + "[[tool]]\ntool = \"t\"\nreconcile = { by = \"human\", every = \"0s\", tries = 1000000 }\n", 14, `tool[0].reconcile.every must be between 10ms and 24h0m0s, or left out (10s), got 0s`},
+		{"a million lookups", minimal + "[[tool]]\ntool = \"t\"\nreconcile = { by = \"human\", tries = 1000000 }\n", 14, `tool[0].reconcile.tries must be between 1 and 1000`},
+		{"key of a read", minimal + "[[tool]]\ntool = \"t\"\neffect = \"read_only\"\nidempotency = \"header:Idempotency-Key\"\n", 15, `is for writes, and this tool is read_only`},
+		{"condition of a read", minimal + "[[tool]]\ntool = \"t\"\neffect = \"read_only\"\ncondition = \"live_key\"\n", 15, `and this tool is read_only`},
+		{"nothing takes it back and nobody looks", minimal + "[[tool]]\ntool = \"t\"\nidempotency = \"header:Idempotency-Key\"\ncompensate = \"none\"\n", 15, `what cannot be taken back needs reconcile`},
 		{"probe that is never safe", strings.Replace(minimal, `"provider"`+"\nscope", `"tool"`+"\nscope", 1) + "[[tool]]\ntool = \"t\"\naction = \"pay\"\neffect = \"non_repeatable\"\n" +
 			"[[breaker]]\nname = \"w\"\nlayer = \"tool\"\nscope = [\"tool\"]\nprobe = { evidence = \"safe_call\", only = [\"pay\"] }\n", 16, `could never be probed`},
 	}
@@ -181,5 +194,69 @@ func TestPrices(t *testing.T) {
 	// 1000 input tokens, 400 of them cached, 200 output: 0.0015 + 0.0002 + 0.002 dollars.
 	if got := p.CostNanoUSD(1000, 400, 200); got != 3_700_000 {
 		t.Errorf("cost %d nano dollars", got)
+	}
+}
+
+// A key travels where the tool reads it, and nowhere else: not in what frames a
+// message, not in a credential, not in a header of ours, and not in two lines.
+func TestWhereAKeyMayTravel(t *testing.T) {
+	parse := func(carrier string) error {
+		_, err := ParseSettings("policy.toml", []byte(minimal+"[[tool]]\ntool = \"t\"\nidempotency = "+strconv.Quote(carrier)+"\n"))
+		return err
+	}
+	for _, good := range []string{"header:Idempotency-Key", "header:X-Request-Id", "header:idempotency_key", "argument:request_id", "argument:meta.key", "argument:$key"} {
+		if err := parse(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for bad, want := range map[string]string{
+		"query:key": "must be \"header:NAME\" or", "header": "must name the header", "header:": "must name the header", "argument:": "must name the argument",
+		"header:X-Key\r\nAuthorization": "is no header name", "header:X Key": "is no header name", "header::authority": "is no header name", "header:Schl\u00fcssel": "is no header name",
+		"header:Authorization": "carries credentials", "header:cookie": "carries credentials", "header:X-Api-Key": "carries credentials",
+		"header:Host": "frames the message", "header:Content-Length": "frames the message", "header:Content-Type": "frames the message", "header:transfer-encoding": "frames the message",
+		"header:Connection": "frames the message", "header:Proxy-Authorization": "belongs to one hop",
+		"header:fusebox-request": "fusebox itself uses", "header:Fusebox-Effect": "fusebox itself uses", "argument:fusebox_key": "fusebox itself uses",
+		"argument:a\nb": "an argument is named", "argument:a b": "an argument is named", "argument:.x": "an argument is named", "argument:Password": "carries credentials",
+		"header:" + strings.Repeat("x", 129): "at most 128 bytes",
+	} {
+		err := parse(bad)
+		if err == nil || !strings.Contains(err.Error(), "policy.toml:14: tool[0].idempotency ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: want %q, got %v", bad, want, err)
+		}
+	}
+}
+
+// R-POL-8: circuits cannot bind writes before idempotency, reconciliation, approval
+// and compensation of every declared write are, and the ambiguity circuit is there.
+func TestWritesAreNotEnforcedBeforeTheyAreReady(t *testing.T) {
+	const rollout = "[rollout]\nenforce_writes = true\n"
+	const ambiguity = "[[breaker]]\nname = \"a\"\nlayer = \"tool\"\nscope = [\"tool\"]\nfallback = \"f\"\nprobe = { evidence = \"reconciled\" }\n"
+	const tool = "[[tool]]\ntool = \"bank\"\naction = \"pay\"\n"
+	const done = "action_class = \"payment\"\nidempotency = \"header:Idempotency-Key\"\nreconcile = { by = \"human\" }\ncompensate = \"bank/unpay\"\n"
+	const unpay = "[[tool]]\ntool = \"bank\"\naction = \"unpay\"\n" + done
+	for name, c := range map[string]struct {
+		text string
+		want []string // with its line
+	}{
+		"ready":        {ambiguity + tool + done + strings.Replace(unpay, "bank/unpay", NoCompensation, 1) + rollout, nil},
+		"no circuit":   {tool + done + unpay + rollout, []string{":27: rollout.enforce_writes is on, and no breaker is closed by reconciliation"}},
+		"only a name":  {ambiguity + tool + rollout, []string{":18: rollout.enforce_writes is on, and tool bank/pay changes things and has neither", ":18: rollout.enforce_writes is on, and tool bank/pay changes things and declares no action_class", ":18: rollout.enforce_writes is on, and tool bank/pay does not say how it is taken back"}},
+		"never undone": {ambiguity + tool + done + rollout, []string{`compensate "bank/unpay" is described by no [[tool]]`}},
+		"not looked up": {ambiguity + tool + strings.Replace(done, "reconcile = { by = \"human\" }\n", "", 1) + unpay + rollout,
+			[]string{"tool bank/pay has no reconciliation"}},
+	} {
+		_, err := ParseSettings("policy.toml", []byte(minimal+c.text))
+		if len(c.want) == 0 && err != nil || len(c.want) > 0 && err == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, w := range c.want {
+			if err != nil && !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: want %s, got %v", name, w, err)
+			}
+		}
+		off := strings.Replace(minimal+c.text, "enforce_writes = true", "enforce_writes = false", 1)
+		if _, err := ParseSettings("policy.toml", []byte(off)); err != nil {
+			t.Errorf("%s, off: %v", name, err)
+		}
 	}
 }

@@ -179,7 +179,7 @@ func (l *loader) astErrors(list ast.Errors) {
 		}
 		if m := undefinedFunction.FindStringSubmatch(e.Message); m != nil && removed(m[1]) {
 			p.Code = "builtin"
-			p.Text = fmt.Sprintf("builtin %s is not allowed: what it returns depends on the network, the host, the clock or chance, so a decision could not be repeated; pass such facts in input or data, or allow it by name", m[1])
+			p.Text = refused(m[1])
 		}
 		if e.Details != nil && !strings.Contains(p.Text, "\n") {
 			if lines := e.Details.Lines(); len(lines) > 0 && p.Code != "parse" {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -141,7 +140,7 @@ func (e *entry[T, A]) fail(code, detail string) A {
 // read set is wrong, so nothing remembered can be trusted any more.
 func (e *entry[T, A]) verify(ctx context.Context, in T, hit *A) A {
 	fresh, clean := e.judge(in, e.query.run(ctx, e.whole.value(in), plainMode))
-	if !clean && strings.HasPrefix(e.evaluation(&fresh).Error, "policy_timeout") {
+	if why := e.evaluation(&fresh).Error; !clean && (why == "policy_timeout" || why == "policy_memory" || why == "policy_canceled") {
 		return *hit // says nothing about the remembered answer
 	}
 	if clean && e.same(hit, &fresh) {

@@ -129,6 +129,9 @@ func goldenFallbacks(_ context.Context, yield func(fallbackIn) bool) {
 //
 // Inputs that look alike to the rules are one: what rules do not read cannot
 // change what they answer.
+//
+// A rule that fails for one of these ordinary inputs is refused as well: in a
+// server it would turn every such answer into policy_error.
 func (e *entry[T, A]) golden(ctx context.Context) []Problem {
 	var inputs []T
 	seen := map[string]bool{}
@@ -152,13 +155,35 @@ func (e *entry[T, A]) golden(ctx context.Context) []Problem {
 		})
 	}
 	wait.Wait()
-	return slices.Concat(found...)
+	return firstOfEach(slices.Concat(found...))
+}
+
+// firstOfEach leaves out what was already said of the same line.
+func firstOfEach(all []Problem) (out []Problem) {
+	for _, p := range all {
+		if p.Line == 0 || !slices.ContainsFunc(out, func(q Problem) bool { return q.File == p.File && q.Line == p.Line && q.Code == p.Code }) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // agrees compares the answers to one input in all modes.
 func (e *entry[T, A]) agrees(ctx context.Context, q *query, in T) (problems []Problem) {
 	value := e.seen.value(in)
-	want := e.answer(in, q.run(ctx, value, plainMode))
+	r := q.run(ctx, value, plainMode)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case r.code == "policy_timeout" || r.code == "policy_memory":
+		return []Problem{{Code: "resources", Text: fmt.Sprintf("%s answers %s for input %s: %s", e.name, r.code, e.seen.appendJSON(nil, in), r.detail)}}
+	case len(r.faults) > 0:
+		for _, f := range ofPolicy(r.faults) {
+			problems = append(problems, faulty(f, fmt.Sprintf("%s asked with %s", e.name, e.seen.appendJSON(nil, in))))
+		}
+		return problems
+	}
+	want := e.answer(in, r)
 	for _, m := range []mode{{noIndexing: true}, {noEarlyExit: true}, {noIndexing: true, noEarlyExit: true}} {
 		if got := e.answer(in, q.run(ctx, value, m)); got != want && ctx.Err() == nil {
 			problems = append(problems, Problem{Code: "differential", Text: fmt.Sprintf(

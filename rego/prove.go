@@ -13,7 +13,7 @@ func (l *loader) prove(ctx context.Context, f *Files, s *Snapshot) {
 	if !tests && !o.Differential {
 		return
 	}
-	limited, stop := context.WithTimeout(ctx, cmp.Or(o.ProofTime, time.Minute))
+	limited, stop := context.WithTimeout(ctx, o.proofTime())
 	defer stop()
 	if o.Differential {
 		for _, ep := range Entrypoints {
@@ -27,6 +27,8 @@ func (l *loader) prove(ctx context.Context, f *Files, s *Snapshot) {
 	case ctx.Err() != nil:
 		l.problem("tests", "", 0, "stopped before the policy was tested: %v", ctx.Err())
 	case limited.Err() != nil:
-		l.problem("tests", "", 0, "the tests of the policy did not end within %s", cmp.Or(o.ProofTime, time.Minute))
+		l.problem("tests", "", 0, "the tests of the policy did not end within %s", o.proofTime())
 	}
 }
+
+func (o *Options) proofTime() time.Duration { return cmp.Or(o.ProofTime, time.Minute) }

@@ -40,6 +40,7 @@ type result struct {
 	returned []byte
 	code     string
 	detail   string
+	faults   []topdown.Error // builtin errors
 }
 
 // A mode switches parts of the evaluator off, to compare its answers.
@@ -91,19 +92,22 @@ func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
 		nd = builtins.NDBCache{}
 		options = append(options, oparego.EvalNDBuiltinCache(nd))
 	}
-	rs, err := q.prepared.Eval(ctx, options...)
+	rs, err := q.prepared.Eval(bounded(ctx), options...)
 	r.rules = labels(fired.Labels)
 	if len(nd) > 0 {
 		r.returned, _ = nd.MarshalJSON()
 	}
 	switch {
 	case err != nil:
-		r.code, r.detail = codeOf(err, watch.late.Load()), err.Error()
+		r.code, r.detail = watch.codeOf(err), err.Error()
+		if r.code == "policy_memory" {
+			r.detail = errGrowth.Error()
+		}
 	case len(faults) > 0:
 		// The value is what stock `opa test` would see. But a rule that divides by
 		// zero or is handed the wrong type just does not fire, and a deny rule that
 		// does not fire is an open door.
-		r.code, r.detail = "policy_error", faultText(faults)
+		r.code, r.detail, r.faults = "policy_error", faultText(faults), faults
 	case len(rs) == 0 || len(rs[0].Expressions) == 0:
 		r.code, r.detail = "policy_undefined", "no rule gave a value"
 	default:
@@ -116,12 +120,15 @@ func (q *query) run(ctx context.Context, input ast.Value, m mode) (r result) {
 // sets apart from arrays and saves a conversion.
 func keepTerm(t *ast.Term, _ *oparego.EvalContext) (any, error) { return t, nil }
 
-func codeOf(err error, late bool) string {
+func (w *watchdog) codeOf(err error) string {
 	var te *topdown.Error
 	if errors.As(err, &te) {
 		switch te.Code {
 		case topdown.CancelErr:
-			if late {
+			switch {
+			case w.large.Load():
+				return "policy_memory"
+			case w.late.Load():
 				return "policy_timeout"
 			}
 			return "policy_canceled"

@@ -26,7 +26,7 @@ func (e *entry[T, A]) replay(ctx context.Context, projected []byte) (any, error)
 		return &a, nil
 	}
 	r := e.query.run(ctx, e.seen.value(in), mode{patient: true})
-	if r.code == "policy_timeout" || r.code == "policy_canceled" {
+	if r.code == "policy_timeout" || r.code == "policy_memory" || r.code == "policy_canceled" {
 		return nil, fmt.Errorf("replay %s: %s: %s", e.name, r.code, r.detail) // no answer, not even the careful one
 	}
 	a, _ := e.judge(in, r)

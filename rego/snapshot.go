@@ -58,6 +58,11 @@ type Options struct {
 	// with rule indexing or early exit switched off.
 	Differential bool
 
+	// TestTime bounds one test; 0 is 20 seconds. Stock opa gives it five; a server
+	// that loads a policy on a busy machine gives it more, since a slow test is not
+	// a wrong rule.
+	TestTime time.Duration
+
 	// ProofTime bounds the tests and the differential together; 0 is one minute.
 	// A bundle that is not done by then is refused: it may have a test that never
 	// ends.

@@ -1,6 +1,7 @@
 package rego
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,12 +14,15 @@ import (
 )
 
 // A TestReport is the result of a bundle's own tests. Names and verdicts are
-// those of stock `opa test`, whose runner this is.
+// those of stock `opa test`, whose runner this is, but for one thing: a test
+// during which a rule of the policy had a builtin error is an error here, since a
+// server answers policy_error then.
 type TestReport struct {
 	Tests    []TestResult // by package, then name
 	Passed   int
 	Failed   int
 	Skipped  int
+	Cut      bool    // tests were ended early, so that there are more than these
 	Coverage float64 // percent of the lines of non-test rules; 0 where it was not asked for
 	Missed   []Lines // non-test lines that no test reached
 }
@@ -34,6 +38,7 @@ type TestResult struct {
 	Line    int
 	Verdict string // "PASS", "FAIL", "ERROR", "SKIPPED", as opa test prints it
 	Detail  string
+	Faults  []Problem // builtin errors of rules of the policy meanwhile
 	Took    time.Duration
 }
 
@@ -58,10 +63,6 @@ func Test(ctx context.Context, f *Files, o Options) (*TestReport, error) {
 	return report, nil
 }
 
-// testTimeout bounds one test. Stock opa gives it 5 s; a server that loads a
-// policy on a busy machine gives it more, since a slow test is not a wrong rule.
-const testTimeout = 20 * time.Second
-
 // run runs the tests; following which lines they reach makes them several times
 // slower.
 func (l *loader) run(ctx context.Context, f *Files, coverage bool) *TestReport {
@@ -78,10 +79,13 @@ func (l *loader) run(ctx context.Context, f *Files, coverage bool) *TestReport {
 	}
 	compiler := l.newCompiler(ctx)
 	covered := cover.New()
-	runner := tester.NewRunner().SetCompiler(compiler).SetStore(l.store).SetModules(modules).SetTimeout(testTimeout)
+	t := &testRun{limit: cmp.Or(l.options.TestTime, testTimeout)}
+	runner := t.prepare(tester.NewRunner().SetCompiler(compiler).SetStore(l.store).SetModules(modules))
 	if coverage {
 		runner = runner.SetCoverageQueryTracer(covered)
 	}
+	ctx, stop := context.WithCancelCause(bounded(ctx))
+	defer stop(nil)
 	results, err := runner.RunTests(ctx, l.txn)
 	if err != nil {
 		if list, ok := err.(ast.Errors); ok {
@@ -91,10 +95,8 @@ func (l *loader) run(ctx context.Context, f *Files, coverage bool) *TestReport {
 		}
 		return nil
 	}
-	report := &TestReport{}
-	for r := range results {
-		report.add(r)
-	}
+	report := t.collect(ctx, stop, l.options.proofTime(), results)
+	report.Cut = t.cut
 	slices.SortFunc(report.Tests, func(a, b TestResult) int {
 		if c := strings.Compare(a.Package, b.Package); c != 0 {
 			return c
@@ -128,25 +130,16 @@ func (l *loader) shadowing(modules map[string]*ast.Module) {
 	}
 }
 
-func (t *TestReport) add(r *tester.Result) {
-	out := TestResult{Package: r.Package, Name: r.Name, Took: r.Duration, Verdict: "PASS"}
-	if r.Location != nil {
-		out.File, out.Line = r.Location.File, r.Location.Row
-	}
-	switch {
-	case r.Skip:
-		out.Verdict = "SKIPPED"
-		t.Skipped++
-	case r.Error != nil:
-		out.Verdict, out.Detail = "ERROR", r.Error.Error()
-		t.Failed++
-	case !r.Pass():
-		out.Verdict = "FAIL"
-		t.Failed++
-	default:
+func (t *TestReport) add(r TestResult) {
+	switch r.Verdict {
+	case "PASS":
 		t.Passed++
+	case "SKIPPED":
+		t.Skipped++
+	default:
+		t.Failed++
 	}
-	t.Tests = append(t.Tests, out)
+	t.Tests = append(t.Tests, r)
 }
 
 // coverage counts non-test files only; stock opa counts the test files too.
@@ -184,19 +177,33 @@ func (l *loader) test(ctx context.Context, f *Files, s *Snapshot) {
 		return
 	}
 	s.tests = report
-	if len(report.Tests) == 0 && (l.options.RequireTests || l.options.MinCoverage > 0) {
+	if len(report.Tests) == 0 && !report.Cut && (l.options.RequireTests || l.options.MinCoverage > 0) {
 		l.problem("tests", "", 0, "the policy has no tests; it needs at least one before it may decide anything (rules named test_… in files named *_test.rego)")
 	}
+	told := map[Problem]bool{}
 	for _, t := range report.Tests {
-		if t.Verdict == "FAIL" || t.Verdict == "ERROR" {
+		if t.Verdict == "FAIL" || t.Verdict == "ERROR" && len(t.Faults) == 0 {
 			l.problem("tests", t.File, t.Line, "%s.%s: %s %s", t.Package, t.Name, t.Verdict, t.Detail)
+			continue
+		}
+		for _, f := range t.Faults {
+			if !told[f] {
+				told[f] = true
+				l.problems = append(l.problems, faulty(f, fmt.Sprintf("in test %s.%s (%s:%d)", t.Package, t.Name, t.File, t.Line)))
+			}
 		}
 	}
-	if report.Coverage < l.options.MinCoverage {
+	if report.Coverage < l.options.MinCoverage && !report.Cut {
 		where := ""
 		if len(report.Missed) > 0 {
 			where = fmt.Sprintf("; the first line without a test is %s:%d", report.Missed[0].File, report.Missed[0].From)
 		}
 		l.problem("tests", "", 0, "tests cover %.1f %% of the rules, %.1f %% are required%s", report.Coverage, l.options.MinCoverage, where)
 	}
+}
+
+// faulty is the problem of a rule whose error would become policy_error.
+func faulty(f Problem, where string) Problem {
+	f.Text = fmt.Sprintf("%s, %s; a server answers policy_error whenever this happens, so check the value before the rule uses it", f.Text, where)
+	return f
 }

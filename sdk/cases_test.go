@@ -167,7 +167,7 @@ func casePolicy(t testing.TB) string {
 		{"successes = 2, gap", "successes = 1, gap"},
 		{`mode = "observe"`, `mode = "enforce"`},
 		{"enforce_writes = false", "enforce_writes = true"},
-		{"[[tool]]\ntool = \"mail\"\naction = \"send\"", "[[tool]]\ntool = \"mail\"\naction = \"mail.send\"\neffect = \"non_repeatable\"\nidempotency = \"header:Idempotency-Key\"\n\n[[tool]]\ntool = \"mail\"\naction = \"send\""},
+		{"[[tool]]\ntool = \"mail\"\naction = \"send\"", "[[tool]]\ntool = \"mail\"\naction = \"mail.send\"\neffect = \"non_repeatable\"\naction_class = \"mail.send\"\nidempotency = \"header:Idempotency-Key\"\nreconcile = { by = \"human\" }\ncompensate = \"none\"\n\n[[tool]]\ntool = \"mail\"\naction = \"send\""},
 	} {
 		if !strings.Contains(text, r[0]) {
 			t.Fatalf("policy.toml has no %q any more", r[0])

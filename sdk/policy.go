@@ -193,6 +193,9 @@ func (l *loaded) tools() []engine.Tool {
 			Key: t.Idempotency, Timeout: t.Timeout, Reconcile: reconcilerName(&t.Reconcile),
 			Lookup: engine.Lookup{After: t.Reconcile.After, Every: t.Reconcile.Every, Tries: int64(t.Reconcile.Tries)},
 			Polls:  t.Loop == "poll" || t.Loop == "off"}
+		if t.Compensate == policies.NoCompensation {
+			out[i].Compensate = ""
+		}
 		switch t.Condition {
 		case "live_key":
 			out[i].Condition = "key"

@@ -13,6 +13,7 @@ import (
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/policies"
 	"github.com/fusebox-dev/fusebox/receipts"
+	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 // R-POL-4: a bundle whose own tests fail never takes effect, not at the start
@@ -40,6 +41,23 @@ func TestFailingTestsAreRefused(t *testing.T) {
 	edit(t, data, `"approve_above": 90000,`, `"approve_above": 10000,`)
 	if err := c.Reload(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// R-POL-4: a test file that takes all memory ends neither the server nor the
+// policy in force; the refusal names the test.
+func TestATestThatTakesAllMemoryIsRefused(t *testing.T) {
+	dir := copyPolicies(t)
+	no := false
+	c := open(t, Config{Policies: PolicySource{Path: dir, Watch: &no}}, Parts{})
+	first := c.Version()
+	write(t, filepath.Join(dir, "fusebox", "big_test.rego"), "package fusebox.big_test\n\ntest_big if {\n\tcount(numbers.range(1, 1000000000)) != 3\n}\n")
+	err := c.Reload(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "fusebox/big_test.rego:3: data.fusebox.big_test.test_big: ERROR it was ended") || strings.Contains(err.Error(), "no tests") {
+		t.Fatalf("got %v", err)
+	}
+	if s := c.PolicyStatus(); c.Version() != first || s.Err == nil {
+		t.Errorf("version %s, status %+v", c.Version(), s)
 	}
 }
 
@@ -131,5 +149,39 @@ func TestObservedRuleIsReceiptedAndDoesNotBind(t *testing.T) {
 	rejection, ok := errors.AsType[*engine.Rejection](func() error { _, err := c.Admit(t.Context(), mail("r2")); return err }())
 	if !ok || !slices.Contains(rejection.Reasons, "no_mail") {
 		t.Errorf("in force: %+v", rejection)
+	}
+}
+
+// The page of the policies says what a refund needs beside its rule: with the
+// [[tool]] of the page the first live one passes, and without it no rule helps
+// (R-CALL-4). What the page declares is enough to enforce writes (R-POL-8).
+func TestTheRefundOfThePage(t *testing.T) {
+	dir := copyPolicies(t)
+	_, page, _ := strings.Cut(read(t, filepath.Join(dir, "README.md")), "```toml policy.toml\n")
+	tools, _, found := strings.Cut(page, "```")
+	if !found {
+		t.Fatal("the page has no [[tool]] for refunds")
+	}
+	no := false
+	c := open(t, Config{Policies: PolicySource{Path: dir, Watch: &no}}, Parts{})
+	refund := func(id string) error {
+		_, err := c.Admit(t.Context(), taxonomy.Operation{Kind: "tool", Name: "refund", Tool: "shop", Action: "refund", ActionClass: "refund",
+			Tenant: "acme", Agent: "support-bot", RequestID: id, Amount: 900})
+		return err
+	}
+	if rejection, ok := errors.AsType[*engine.Rejection](refund("r1")); !ok || rejection.Reason != "no_key_no_reconciliation" {
+		t.Fatalf("without the declaration: %+v", rejection)
+	}
+	settings := filepath.Join(dir, "policy.toml")
+	write(t, settings, read(t, settings)+"\n"+tools)
+	if err := c.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := refund("r2"); err != nil {
+		t.Errorf("with it: %v", err)
+	}
+	edit(t, settings, "enforce_writes = false", "enforce_writes = true")
+	if err := c.Reload(t.Context()); err != nil {
+		t.Errorf("with writes enforced: %v", err)
 	}
 }

@@ -123,7 +123,7 @@ type FallbackAnswer struct {
 // Evaluation says how an answer came about; receipts keep it.
 type Evaluation struct {
 	Entrypoint string        // "routing", "authority", "admission", "fallback"
-	Error      string        // "" or a code: "policy_undefined", "policy_error", "policy_timeout", "invalid_input:<field>", …
+	Error      string        // "" or a code: "policy_undefined", "policy_error", "policy_timeout", "policy_memory", "invalid_input:<field>", …
 	Detail     string        // for people; never part of a decision
 	Rules      []string      // labels of the rules that fired, sorted
 	Memo       string        // "off", "hit", "miss"

@@ -19,6 +19,8 @@ func policyTestCommand() *cobra.Command {
 		Short: "Run the tests of a policy",
 		Long: `Test runs every rule named test_… in the policy, as opa test would, and prints
 those that fail. --coverage lists the lines of rules that no test reached.
+Unlike with opa test, a test fails, too, when a rule of the policy had a builtin
+error meanwhile: a server answers policy_error then.
 
 Exit status: 0 every test passed; 1 one failed, there is none, or they cover
 less than --min-coverage; 4 the policy does not load.`,

@@ -110,7 +110,7 @@ func (w *worker) ask(ctx context.Context, e *receipts.Entry, q *engine.Question)
 	case len(q.Input) == 0:
 		w.cannot("evaluation_failed") // the input itself could not be made
 		return nil
-	case q.Error == "policy_timeout" || q.Error == "policy_canceled":
+	case q.Error == "policy_timeout" || q.Error == "policy_memory" || q.Error == "policy_canceled":
 		w.cannot("out_of_time") // an accident of that moment, and no rule
 		return nil
 	}
