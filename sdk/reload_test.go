@@ -130,6 +130,7 @@ func TestReloadNeverMixesTwoVersions(t *testing.T) {
 					return
 				}
 				calls.Add(1)
+				time.Sleep(time.Millisecond) // mixing is looked for, and not how much a log can take
 			}
 		})
 	}
