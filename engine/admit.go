@@ -157,6 +157,9 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	if e.closed.Load() {
 		return p.unavailable("shutting_down", ErrClosed), false
 	}
+	if ctx.Err() != nil { // the caller is gone: nothing else is wrong
+		return &Rejection{Layer: p.layer(), Scope: target(&p.op), Reason: "cancelled", Class: taxonomy.Cancellation, Next: "stop", Cause: context.Cause(ctx)}, false
+	}
 	if err := e.hit("admit-before-authority"); err != nil {
 		return p.unavailable("state_unavailable", err), false
 	}

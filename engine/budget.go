@@ -150,8 +150,25 @@ func (p *Permit) affordable(ctx context.Context) *Rejection {
 // the budget's circuit.
 func (p *Permit) spent(ctx context.Context, x *state.Exhausted) *Rejection {
 	v := p.e.refusal(p.policy, &p.op, `{"event":"budget_check","decision":"deny"}`)
+	rej := p.exhausted(x)
+	if p.policy.endless(x.Account) {
+		// A run used up what it had: that stops no other, so it must not look
+		// like the shared window that is used up.
+		v.Reason, rej.Reason = "run_budget_exhausted", "run_budget_exhausted"
+	}
 	p.feedRefusal(ctx, v)
-	return p.exhausted(x)
+	return rej
+}
+
+// endless reports whether an account belongs to a budget without a window, such
+// as a run's.
+func (p *Policy) endless(account string) bool {
+	for i := range p.Budgets {
+		if b := &p.Budgets[i]; strings.HasPrefix(account, b.Name+"/") && b.Window <= 0 && !b.Month {
+			return true
+		}
+	}
+	return false
 }
 
 // over names the first unit of an account that has no room for a line. Only

@@ -35,6 +35,10 @@ func (f *Failed) Error() string {
 // an error for every outcome but SUCCEEDED: a *Rejection when nothing was sent,
 // a *Failed otherwise. The Result is meaningful in both cases.
 func (e *Engine) Do(ctx context.Context, op taxonomy.Operation, send Send) (Result, error) {
+	if send == nil {
+		return Result{Operation: op, Verdict: taxonomy.Verdict{Outcome: taxonomy.FailedBeforeSend, Class: taxonomy.ClientInput, Reason: "invalid_operation", By: "engine"}},
+			errors.New("do: there is no Send; give the closure that makes one attempt")
+	}
 	return e.do(ctx, op, send, hold{})
 }
 
@@ -70,7 +74,7 @@ func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 	_, policy := e.armFor(&op)
 	if err := e.prepare(policy, &op); err != nil {
 		_ = policy.release()
-		return Result{Operation: op}, err
+		return l.end(Result{Operation: op}, err)
 	}
 	l.profile = policy.retry(&op)
 	if t, ok := policy.tool(&op); ok && t.Timeout > 0 && op.Kind != "model" {
@@ -227,10 +231,23 @@ func (l *loop) end(res Result, err error) (Result, error) {
 		res.Verdict = l.rejected(rej)
 		return res, errors.Join(err, l.errs)
 	}
+	if err != nil && res.Verdict.Class == taxonomy.NoClass && res.Verdict.Outcome != taxonomy.Succeeded {
+		res.Verdict = l.notSent(err) // no gate refused it, and it was not sent either
+	}
 	if err == nil && res.Verdict.Outcome != taxonomy.Succeeded {
 		err = &Failed{res}
 	}
 	return res, errors.Join(err, l.errs)
+}
+
+// notSent is the verdict of a call that ended before its attempt was sent, by
+// nobody's decision: it cannot be judged, or its time was over.
+func (l *loop) notSent(err error) taxonomy.Verdict {
+	r := &Rejection{Class: taxonomy.ClientInput, Reason: "invalid_operation"}
+	if errors.Is(err, ErrPermitExpired) || errors.Is(err, ErrPermitUsed) {
+		r.Class, r.Reason = taxonomy.Budget, "deadline_exhausted"
+	}
+	return l.rejected(r)
 }
 
 // rejected is the verdict of a call that ended at admission. What earlier

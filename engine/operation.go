@@ -70,6 +70,12 @@ func check(op *taxonomy.Operation) error {
 	default:
 		return &InputError{"kind", `must be "model", "tool" or "workflow"`}
 	}
+	if est := op.Estimate; est.InputTokens < 0 || est.OutputTokens < 0 || est.CostNanoUSD < 0 {
+		return &InputError{"estimate", "must not be negative"}
+	}
+	if op.Deadline < 0 {
+		return &InputError{"deadline", "must be Unix milliseconds; 0 is none"}
+	}
 	for i := range texts {
 		if err := checkText(texts[i].name, texts[i].read(op)); err != nil {
 			return err

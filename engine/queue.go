@@ -29,6 +29,9 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 	if rej == nil || rej.Decision != taxonomy.DecideQueue {
 		return state.Item{}, errors.New("queue: only work that admission answered with queue may wait")
 	}
+	if len(payload) > maxPayload {
+		return state.Item{}, fmt.Errorf("queue %s: the payload has %d bytes, and %d is the most; keep it elsewhere and queue where it lies", rej.Scope, len(payload), maxPayload)
+	}
 	_, policy := e.armFor(&op)
 	defer func() { _ = policy.release() }()
 	now := e.clock.Now()
@@ -54,6 +57,9 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 	e.note(e.queueReceipt(policy, it, "queued"))
 	return it, nil
 }
+
+// maxPayload bounds what an item carries, in bytes.
+const maxPayload = 1 << 20
 
 // ErrQueueFull says that no more work may wait.
 var ErrQueueFull = errors.New("the queue is full")
@@ -157,7 +163,8 @@ func (e *Engine) replay(ctx context.Context, it state.Item, most int, replay Rep
 		return e.parts.Store.Finish(ctx, it.ID, it.Claim, state.Disposition{State: state.Dropped, Reason: "withdrawn"})
 	}
 	if err != nil {
-		return e.parts.Store.Finish(ctx, it.ID, it.Claim, state.Disposition{State: state.Waiting, Reason: "not_prepared", At: e.clock.Now().Add(again)})
+		err = fmt.Errorf("replay %s: prepare it: %w", it.ID, err)
+		return errors.Join(err, e.parts.Store.Finish(ctx, it.ID, it.Claim, state.Disposition{State: state.Waiting, Reason: "not_prepared", At: e.clock.Now().Add(again)}))
 	}
 	op.Origin, op.RequestID, op.Deadline = taxonomy.OriginQueue, it.RequestID, it.Expires.UnixMilli()
 	res, err := e.Do(ctx, op, send)

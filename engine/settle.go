@@ -179,7 +179,11 @@ func (p *Permit) used(obs *taxonomy.Observation) state.Amounts {
 
 // Used tells what the answer says it cost, before Settle; without it the
 // estimate counts as used. A cost of 0 is computed from the declared price.
-func (p *Permit) Used(u Usage) { p.usage.Store(&u) }
+func (p *Permit) Used(u Usage) {
+	u.InputTokens, u.CachedTokens = max(u.InputTokens, 0), max(u.CachedTokens, 0)
+	u.OutputTokens, u.CostNanoUSD = max(u.OutputTokens, 0), max(u.CostNanoUSD, 0) // nothing is given back by a usage
+	p.usage.Store(&u)
+}
 
 func (p *Permit) settleGrant(ctx context.Context, used state.Amounts) error {
 	p.spend.Settle(used)

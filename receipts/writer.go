@@ -301,6 +301,9 @@ func (w *writer) write() error {
 	if w.wrote == len(w.buf) {
 		return nil
 	}
+	if in := w.l.inputs; in != nil { // first, so that no receipt names an input that a crash took
+		w.l.report(in.Flush()) // a receipt is worth more than its input
+	}
 	n, err := w.file.Write(w.buf[w.wrote:])
 	w.wrote += n
 	w.size += int64(n)
@@ -312,9 +315,6 @@ func (w *writer) write() error {
 
 // sync makes everything written durable and releases those who wait for it.
 func (w *writer) sync() error {
-	if in := w.l.inputs; in != nil && len(w.buf) > 0 {
-		w.l.report(in.Flush()) // a receipt is worth more than its input
-	}
 	if err := w.write(); err != nil {
 		return err
 	}
