@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/rego"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -85,32 +86,32 @@ func read(t testing.TB, file string) string {
 	return string(b)
 }
 
-// Two bundles never mix in one decision while policies/ is edited under load:
-// each version's rules and settings carry the same mark, and every call must
-// see one mark only (run it under the race detector).
-func TestReloadNeverMixesTwoVersions(t *testing.T) {
-	dir := copyPolicies(t)
-	no := false
+// marker writes bundles that carry one mark in their rules and the same one in
+// their settings: authority denies everything of a class and says which version
+// it is, and the settings declare a tool of that name.
+func marker(t *testing.T, dir string) func(n int) {
 	settings := read(t, filepath.Join(dir, "policy.toml"))
-	mark := func(n int) {
-		// The mark in Rego: authority denies everything of this class, and says
-		// which version it is. The mark in the settings: the tool's declared effect.
+	return func(n int) {
 		write(t, filepath.Join(dir, "fusebox", "authority", "rules", "mark.rego"), fmt.Sprintf(
 			"package fusebox.authority.rules.mark\n\ndeny contains \"mark_%d\" if input.operation.action_class == \"marked\"\n", n))
 		write(t, filepath.Join(dir, "policy.toml"), strings.Replace(settings, "[rollout]", fmt.Sprintf(
 			"[[tool]]\ntool = \"marked\"\naction = \"mark_%d\"\neffect = \"read_only\"\n\n[rollout]", n), 1))
 	}
-	mark(0)
-	c := open(t, Config{Policies: PolicySource{Path: dir, Watch: &no}}, Parts{})
-	versions := sync.Map{} // version -> mark
-	versions.Store(c.Version(), "mark_0")
+}
 
-	var stop atomic.Bool
-	var calls, mixed atomic.Int64
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for i := 0; !stop.Load(); i++ {
+// A marked crowd calls until it is stopped, and every answer must carry one mark
+// only: that of the version it names.
+type marked struct {
+	versions     sync.Map // version -> mark
+	stop         atomic.Bool
+	calls, mixed atomic.Int64
+	wg           sync.WaitGroup
+}
+
+func (m *marked) call(t *testing.T, c *Client, callers int) {
+	for range callers {
+		m.wg.Go(func() {
+			for i := 0; !m.stop.Load(); i++ {
 				op := mail(fmt.Sprintf("r-%p-%d", &i, i))
 				op.Tool, op.ActionClass, op.Effect, op.RequestID = "marked", "marked", taxonomy.ReadOnly, ""
 				_, err := c.Admit(t.Context(), op)
@@ -119,37 +120,91 @@ func TestReloadNeverMixesTwoVersions(t *testing.T) {
 					t.Errorf("not denied by the mark: %v", err)
 					return
 				}
-				want, known := versions.Load(rej.Policy)
+				want, known := m.versions.Load(rej.Policy)
 				for tries := 0; !known && tries < 1000; tries++ { // published just after it is in force
 					time.Sleep(time.Millisecond)
-					want, known = versions.Load(rej.Policy)
+					want, known = m.versions.Load(rej.Policy)
 				}
 				if !known || !strings.Contains(strings.Join(rej.Reasons, " "), want.(string)) {
-					mixed.Add(1)
+					m.mixed.Add(1)
 					t.Errorf("version %s answered %v, want %v", rej.Policy, rej.Reasons, want)
 					return
 				}
-				calls.Add(1)
+				m.calls.Add(1)
 				time.Sleep(time.Millisecond) // mixing is looked for, and not how much a log can take
 			}
 		})
 	}
+}
+
+func (m *marked) end(t *testing.T, versions int) {
+	m.stop.Store(true)
+	m.wg.Wait()
+	seen := 0
+	m.versions.Range(func(any, any) bool { seen++; return true })
+	if m.calls.Load() == 0 || m.mixed.Load() != 0 || seen != versions {
+		t.Errorf("%d calls, %d mixed, %d versions of %d", m.calls.Load(), m.mixed.Load(), seen, versions)
+	}
+}
+
+// Two bundles never mix in one decision while policies/ is edited under load
+// (run it under the race detector).
+func TestReloadNeverMixesTwoVersions(t *testing.T) {
+	dir := copyPolicies(t)
+	no := false
+	mark := marker(t, dir)
+	mark(0)
+	c := open(t, Config{Policies: PolicySource{Path: dir, Watch: &no}}, Parts{})
+	var m marked
+	m.versions.Store(c.Version(), "mark_0")
+	m.call(t, c, 4)
 	for n := 1; n <= 5; n++ {
 		mark(n)
 		if err := c.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		versions.Store(c.Version(), fmt.Sprintf("mark_%d", n))
+		m.versions.Store(c.Version(), fmt.Sprintf("mark_%d", n))
 	}
-	stop.Store(true)
-	wg.Wait()
-	if calls.Load() == 0 || mixed.Load() != 0 {
-		t.Errorf("%d calls, %d mixed", calls.Load(), mixed.Load())
+	m.end(t, 6)
+}
+
+// The same with eight callers, where the version in force changes every two
+// milliseconds.
+func TestSwapsNeverMixTwoVersions(t *testing.T) {
+	dir := copyPolicies(t)
+	no := false
+	mark := marker(t, dir)
+	mark(0)
+	c := open(t, Config{Policies: PolicySource{Path: dir, Watch: &no}}, Parts{})
+	var m marked
+	m.versions.Store(c.Version(), "mark_0")
+	var ready []*loaded
+	for n := 1; n <= 4; n++ {
+		mark(n)
+		b, err := c.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := compile(t.Context(), b, nil, &c.parts, rego.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.versions.Store(l.policy.Version, fmt.Sprintf("mark_%d", n))
+		ready = append(ready, l)
 	}
-	seen := 0
-	versions.Range(func(any, any) bool { seen++; return true })
-	if seen != 6 {
-		t.Errorf("%d versions, want 6", seen)
+	m.call(t, c, 8)
+	for n := range 200 {
+		l := ready[n%len(ready)]
+		next := l.terms(l.policy.Version)
+		next.Close = nil
+		if err := c.Engine().Use(next); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	m.end(t, 5)
+	for _, l := range ready {
+		closeModules(l.modules)
 	}
 }
 
