@@ -67,7 +67,7 @@ Start here:
 	root.PersistentFlags().String("config", "", "read the wiring from this `FILE` (fusebox.toml); without it the defaults hold")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
 	root.AddCommand(
-		serveCommand(), initCommand(), mcpCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
+		serveCommand(), initCommand(), doctorCommand(), mcpCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
 		breakersCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
 		policyCommand(), rolloutCommand(), wasmCommand(), replayCommand(), tokenCommand(), versionCommand(),
 	)
