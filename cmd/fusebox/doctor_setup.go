@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,7 +73,13 @@ func (x *exam) storeWorks(p *examPoint) {
 	default:
 		x.sqliteFile(p)
 	}
-	x.withStore(p, func(store state.Store) { x.storeAnswers(p, store) })
+	seen := newPoint("", "")
+	x.withStore(seen, func(store state.Store) { x.storeAnswers(p, store) })
+	if seen.Status == pointUnseen { // serve could not open it either
+		p.found(x.config, x.configLine("[store]", 0, "url"), "see \"Setting it up\" in engine/state/postgres/README.md, or where the file of a SQLite store lies", "%s", strings.TrimPrefix(strings.Join(seen.Evidence, "; "), "not looked at: "))
+		return
+	}
+	p.Evidence = append(p.Evidence, seen.Evidence...)
 }
 
 // storeAnswers asks the store for its time: it answers, how fast, and whether
@@ -92,7 +99,10 @@ func (x *exam) storeAnswers(p *examPoint, store state.Store) {
 		off = at.Sub(begin.Add(took / 2))
 	}
 	caps := store.Caps()
-	p.saw("%s opened and answers: schema, rights and settings are as serve needs them; durable %t, shared %t", caps.Name, caps.Durable, caps.Shared)
+	if x.postgres() {
+		p.saw("it is PostgreSQL 15 or newer, a primary, with fsync, synchronous_commit and full_page_writes on; this user may use the schema, which is one that this program knows: else opening is refused")
+	}
+	p.saw("%s opened and answers; durable %t, shared %t", caps.Name, caps.Durable, caps.Shared)
 	p.saw("slowest of %d answers %s; its clock is %s from this one", asks, slowest.Round(10*time.Microsecond), off.Round(time.Millisecond))
 	if wait := cmp.Or(time.Duration(x.cfg.Store.Wait), 2*time.Second); slowest > wait/4 {
 		p.found(x.config, x.configLine("[store]", 0, "wait"), "a store nearer by, or fewer others on it", "the store took %s to say what time it is; a dispatch waits at most %s (store.wait)", slowest.Round(time.Millisecond), wait)
@@ -182,9 +192,11 @@ func (x *exam) fileModes(p *examPoint) {
 			look(k, 0o077, "chmod 600")
 		}
 	}
-	if x.config != "" && x.cfg.Store.URL != "" && strings.Contains(x.cfg.Store.URL, "@") {
+	if at, err := url.Parse(x.cfg.Store.URL); err == nil && at.User != nil && x.config != "" {
 		p.saw("store.url stands in %s; store.url_env keeps its password out of the file", x.config)
-		look(x.config, 0o077, "chmod 600")
+		if _, secret := at.User.Password(); secret {
+			look(x.config, 0o077, "chmod 600")
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.cannot("%s", oneLine(err))
