@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/policies"
+	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -96,7 +98,48 @@ func (x *exam) raisedThresholds(p *examPoint) {
 		}
 	}
 	p.saw("trip, window and excludes of %s, beside those of the built-in policy", plural(len(s.Breakers), "breaker", "breakers"))
+	x.opened(p)
 	x.forcedClosed(p)
+}
+
+// opened tells which breakers opened in the last week, and which never did: both
+// ends are worth a look, and neither is a fault by itself (R-OPS-5).
+func (x *exam) opened(p *examPoint) {
+	logs, err := x.logs()
+	if err != nil {
+		p.saw("receipts: %s", oneLine(err))
+		return
+	}
+	times, byScope := map[string]int{}, map[string]int{}
+	week := receipts.Query{Kinds: []receipts.Kind{receipts.KindTransition}, Since: time.Now().Add(-7 * 24 * time.Hour)}
+	for e, err := range receipts.All(logs, week) {
+		if err != nil {
+			p.saw("receipts: %s", oneLine(err))
+			return
+		}
+		if k := &e.Receipt; k.State == receipts.StateOpen && k.PrevState != receipts.StateOpen {
+			times[k.Breaker]++
+			byScope[k.Scope]++
+		}
+	}
+	var did, never []string
+	for _, b := range x.bundle.Settings.Breakers {
+		if n := times[b.Name]; n > 0 {
+			did = append(did, fmt.Sprintf("%s %s", b.Name, plural(n, "time", "times")))
+		} else {
+			never = append(never, b.Name)
+		}
+	}
+	p.saw("opened in the last 7 days: %s; never: %s", dash(strings.Join(did, ", ")), dash(strings.Join(never, ", ")))
+	most := ""
+	for scope, n := range byScope {
+		if most == "" || n > byScope[most] || n == byScope[most] && scope < most {
+			most = scope
+		}
+	}
+	if most != "" {
+		p.saw("opened most often: %s, %s; a circuit that opens again and again has too low a limit, or a remote that stays broken", most, plural(byScope[most], "time", "times"))
+	}
 }
 
 func (x *exam) tenfold(p *examPoint, b *policies.Breaker, line int, what string, has, shipped uint32) {

@@ -202,17 +202,22 @@ func (c *movedClock) Until(ctx context.Context, _ time.Time) (context.Context, c
 // A receiptSeen is what doctor reads of a receipt that is there already.
 type receiptSeen = receipts.Receipt
 
-// newestReceipts is how many of each kind of question doctor reads back.
+// newestReceipts is how many outcomes doctor reads back.
 const newestReceipts = 500
 
-// eachReceipt reads the newest outcomes of the data directory. A directory
-// without receipts is an error that says so.
-func (x *exam) eachReceipt(f func(*receiptSeen)) error {
+// logs opens the receipts of the data directory. A directory without any is an
+// error that says so.
+func (x *exam) logs() ([]*receipts.Reader, error) {
 	root := cmp.Or(x.cfg.Receipts.Dir, filepath.Join(x.cfg.Data, "receipts"))
 	if entries, err := os.ReadDir(root); err != nil || len(entries) == 0 {
-		return fmt.Errorf("there are none in %s yet", root)
+		return nil, fmt.Errorf("there are none in %s yet", root)
 	}
-	logs, err := receipts.OpenReaders(root)
+	return receipts.OpenReaders(root)
+}
+
+// eachReceipt reads the newest outcomes of the data directory.
+func (x *exam) eachReceipt(f func(*receiptSeen)) error {
+	logs, err := x.logs()
 	if err != nil {
 		return err
 	}

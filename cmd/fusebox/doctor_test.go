@@ -231,7 +231,7 @@ func TestDoctorLooksAtData(t *testing.T) {
 	ask(t, "POST", p.agent+"/v1/permits/"+id+"/dispatch", `{"token":"`+token+`"}`)
 	ask(t, "POST", p.agent+"/v1/record", `{"permit":"`+id+`","token":"`+token+`",`+timedOut+`}`)
 	status, out, errs := fusebox(t, "", "doctor", "--data", data)
-	for _, want := range []string{"1 write is UNKNOWN", "last written by SQLite 3.", "WAL", "receipts verify in", "carry all of it", "slowest of 5 answers"} {
+	for _, want := range []string{"1 write is UNKNOWN", "last written by SQLite 3.", "WAL", "receipts verify in", "carry all of it", "5 answers in ", "opened in the last 7 days: ambiguity 1 time; never: provider, quota"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s%s", want, out, errs)
 		}
