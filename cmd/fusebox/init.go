@@ -22,7 +22,7 @@ func initCommand() *cobra.Command {
 		Long: `Init writes a policy folder to begin from (DIR, default ./policies): the policy
 that is built in, changed by what you answer, with its tests. It is in observe:
 circuits count and say what they would have done, and stop nobody. Three things
-bind in every stage: authority's own denials and approvals, budgets, and the
+bind in every stage: authority's own denials and approvals, budget limits, and the
 rule that a write whose outcome nobody knows is not sent again.
 
 At a terminal it asks what no flag answers; elsewhere the defaults hold. What was

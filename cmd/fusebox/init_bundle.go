@@ -110,6 +110,7 @@ func (s *starting) doubt(rules *ruleSet) {
 	add := func(format string, args ...any) { s.untested = append(s.untested, fmt.Sprintf(format, args...)) }
 	add("every figure (windows, thresholds, cooldowns, probes, retries, budgets, queue) is one to start from, taken from the built-in policy; none was measured on your traffic, and none is right for everybody")
 	add("which circuits would open too often, or never: watch them in observe (fusebox rollout status, fusebox receipts list --kind transition) before rollout.stage is anything else")
+	add("whether your runs fit the limits of [[budget.limit]]: they bind at once, also in observe, as authority's own rules do")
 	add("the words that callers get while a circuit is open ([[fallback]]): no user has read them yet")
 	if slices.Contains(d.Calls, "tools") {
 		add("how errors of your tools are judged: the built-in table knows protocols, not your tools; try recorded answers with fusebox classify --explain")
