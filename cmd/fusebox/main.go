@@ -54,6 +54,7 @@ decision leaves a receipt in a tamper-evident log.
 Start here:
   fusebox demo                      watch it work, under 30 seconds
   fusebox serve                     run it beside your agent, no configuration needed
+  fusebox init                      write a policy of your own from a few answers
   fusebox mcp -- COMMAND            put it in front of an MCP server
   fusebox receipts verify DIR       check the evidence that a run left
 
@@ -66,7 +67,7 @@ Start here:
 	root.PersistentFlags().String("config", "", "read the wiring from this `FILE` (fusebox.toml); without it the defaults hold")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
 	root.AddCommand(
-		serveCommand(), mcpCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
+		serveCommand(), initCommand(), doctorCommand(), mcpCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
 		breakersCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
 		policyCommand(), rolloutCommand(), wasmCommand(), replayCommand(), tokenCommand(), versionCommand(),
 	)

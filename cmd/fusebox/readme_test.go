@@ -136,3 +136,16 @@ func TestReadmeMCP(t *testing.T) {
 		t.Errorf("sent: %q", sent)
 	}
 }
+
+// A policy from a few answers, as both pages print it: it is written, its tests
+// pass, and doctor finds nothing.
+func TestReadmeInit(t *testing.T) {
+	for _, page := range []string{readmePath, "README.md"} {
+		out := shell(t, t.TempDir(), block(t, mustRead(t, page), "init"))
+		for _, want := range []string{", in observe; ", "nobody has tested:", " 0 failed", "before supervised operation", "\nnothing found\n"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: the commands do not print %q:\n%s", page, want, out)
+			}
+		}
+	}
+}
