@@ -120,7 +120,7 @@ func (s *starting) doubt(rules *ruleSet) {
 	}
 	for _, t := range d.named {
 		if t.effect.Writes() {
-			add("finding out what became of %s/%s: nobody has done it yet; a look-up (reconcile.by = \"tool\" or \"http\") is better than a person", t.Tool, t.Action)
+			add("finding out what became of %s/%s: nobody has done it yet; a look-up (reconcile.by = \"tool\" or \"http\") is better than a person, and nothing is said to take it back (compensate)", t.Tool, t.Action)
 		}
 	}
 	add("what calls cost: no [[price]] is declared, so limits in money count what callers estimate")
@@ -262,6 +262,7 @@ func (s *starting) toolBlocks() string {
 		fmt.Fprintf(&b, "action_class = %q\n", t.class())
 		b.WriteString("# idempotency = \"header:Idempotency-Key\" # where the key travels, if the tool takes one\n")
 		b.WriteString("reconcile = { by = \"human\" } # better: { by = \"tool\", tool = \"TOOL/STATUS\", after = \"2s\", every = \"10s\", tries = 6 }\n")
+		b.WriteString("compensate = \"none\" # assumed: nothing takes it back; else \"tool/action\"\n")
 	}
 	if len(s.answered.named) == 0 {
 		b.WriteString("#\n# [[tool]]\n# tool = \"mail\"\n# action = \"send\"\n# effect = \"" + taxonomy.NonRepeatable.String() +
