@@ -181,6 +181,9 @@ func TestDoctorNamesTheNineMistakes(t *testing.T) {
 }
 
 func TestDoctorNamesWhatIsNotReady(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, a := range notReady {
 		t.Run(a.name, func(t *testing.T) { a.check(t) })
 	}

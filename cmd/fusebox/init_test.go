@@ -76,6 +76,9 @@ func startingOf(t *testing.T, line []string) (*starting, fstest.MapFS) {
 // names what it assumed and what is untested, and whose own tests pass. Tests
 // are run once for each of the rules and data that answers make.
 func TestInitEveryCombination(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	all := combinations()
 	tested := map[string]bool{}
 	for _, line := range all {
