@@ -176,20 +176,13 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	if rej := p.unresolved(ctx); rej != nil {
 		return rej, false
 	}
-	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
-	if !p.path.InForce() {
-		return nil, true
+	open, rej, stale := p.askCircuits(ctx)
+	if rej != nil || stale {
+		return rej, stale
 	}
-	if denial != nil {
-		if rej := p.blocked(ctx, denial); rej != nil {
-			return rej, false
-		}
-		ticket.Sequence = p.arm.registry.Sequence()
-	}
-	p.ticket = ticket
-	if ticket.Would != nil {
+	if p.ticket.Would != nil {
 		p.flags = append(p.flags, "would_reject")
-		p.seen(ticket.Would.Would)
+		p.seen(p.ticket.Would.Would)
 	}
 	if rej := p.affordable(ctx); rej != nil {
 		return rej, false
@@ -200,7 +193,7 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 			p.end = e.clock.Mono() + breaker.Instant(max(left, 0))
 		}
 	}
-	if rej, stale := p.putOut(ctx, denial == nil); rej != nil || stale {
+	if rej, stale := p.putOut(ctx, open); rej != nil || stale {
 		return rej, stale
 	}
 	p.admission = e.note(p.admissionReceipt(answer))
@@ -213,33 +206,42 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 // because a call failed, and that failure may have opened a circuit since it was
 // asked: so it is asked again now that the place is ours, and no more than a
 // bulkhead's calls are out when a circuit trips.
-func (p *Permit) putOut(ctx context.Context, closed bool) (rej *Rejection, stale bool) {
-	e := p.e
+func (p *Permit) putOut(ctx context.Context, open bool) (rej *Rejection, stale bool) {
 	p.heads = p.policy.bulkheads(&p.op)
-	if full := e.permits.add(p); full != "" {
+	if full := p.e.permits.add(p); full != "" {
 		return &Rejection{Layer: p.layer(), Breaker: full, Scope: full, Reason: "bulkhead_full",
 			Class: taxonomy.RateLimit, Next: "wait"}, false
 	}
-	if len(p.heads) == 0 || !closed {
+	if len(p.heads) == 0 || open {
 		return nil, false
 	}
-	ticket, denial := p.path.Admit(p.ask(), e.clock.Mono())
-	if !p.path.Current() {
-		return nil, true
+	_, rej, stale = p.askCircuits(ctx)
+	return rej, stale
+}
+
+// askCircuits asks every circuit on the path, and policy where some refuse; open
+// says that the call goes on although they do. stale says that the settings
+// changed meanwhile.
+func (p *Permit) askCircuits(ctx context.Context) (open bool, rej *Rejection, stale bool) {
+	ticket, denial := p.path.Admit(p.ask(), p.e.clock.Mono())
+	if !p.path.InForce() {
+		return false, nil, true
 	}
 	if denial != nil {
 		if rej := p.blocked(ctx, denial); rej != nil {
-			return rej, false
+			return false, rej, false
 		}
 		ticket.Sequence = p.arm.registry.Sequence()
 	}
 	p.ticket = ticket
-	return nil, false
+	return denial != nil, nil, false
 }
 
 // layer is the layer that stands for the operation as a whole.
-func (p *Permit) layer() taxonomy.Layer {
-	if p.op.Kind == "model" {
+func (p *Permit) layer() taxonomy.Layer { return layerOf(&p.op) }
+
+func layerOf(op *taxonomy.Operation) taxonomy.Layer {
+	if op.Kind == "model" {
 		return taxonomy.LayerProvider
 	}
 	return taxonomy.LayerTool

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -98,10 +99,8 @@ func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxon
 		e.meter.StoreError("approvals", err)
 	}
 	for i, a := range slices.Backward(found) {
-		if a.Denies && i < len(found)-1 {
-			return found[i+1:], err
-		} else if a.Denies {
-			return found[i:], err
+		if a.Denies {
+			return found[min(i+1, len(found)-1):], err
 		}
 	}
 	return found, err
@@ -123,9 +122,10 @@ func (p *Permit) takenBack(ctx context.Context) *Rejection {
 	if claimed, _ := p.op.Attributes[claimedClass].(string); claimed != "" {
 		op := p.op
 		op.ActionClass = claimed
-		if found, err = p.e.approvals(ctx, &op); err == nil {
-			return p.saidNo(&op, found)
+		if found, err = p.e.approvals(ctx, &op); err != nil {
+			return p.unavailable("state_unavailable", err)
 		}
+		return p.saidNo(&op, found)
 	}
 	return nil
 }
@@ -148,22 +148,9 @@ func facts(as []taxonomy.Approval) []taxonomy.ApprovalFact {
 		out = append(out, taxonomy.ApprovalFact{By: a.By, Scope: a.Scope})
 	}
 	slices.SortFunc(out, func(a, b taxonomy.ApprovalFact) int {
-		if a.By != b.By {
-			return compare(a.By, b.By)
-		}
-		return compare(a.Scope, b.Scope)
+		return cmp.Or(cmp.Compare(a.By, b.By), cmp.Compare(a.Scope, b.Scope))
 	})
 	return slices.Compact(out)
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // pick takes the approval to spend: the narrowest scope is the one for this

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -35,7 +34,7 @@ func (e *Engine) openCase(ctx context.Context, f *Fallback, t *Taken, res *Resul
 	if res.Attempts > 0 {
 		it.Attempts = []state.ItemAttempt{{At: now, Outcome: res.Verdict.Outcome, Reason: res.Verdict.Reason}}
 	}
-	if err := e.parts.Store.Put(ctx, it); err != nil && !errors.Is(err, state.ErrConflict) {
+	if err := e.parts.Store.Put(ctx, it); err != nil {
 		return false, fmt.Errorf("open a case for %s: %w", op.RequestID, err)
 	}
 	_, policy := e.armFor(op)

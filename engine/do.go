@@ -35,10 +35,6 @@ func (f *Failed) Error() string {
 // an error for every outcome but SUCCEEDED: a *Rejection when nothing was sent,
 // a *Failed otherwise. The Result is meaningful in both cases.
 func (e *Engine) Do(ctx context.Context, op taxonomy.Operation, send Send) (Result, error) {
-	if send == nil {
-		return Result{Operation: op, Verdict: taxonomy.Verdict{Outcome: taxonomy.FailedBeforeSend, Class: taxonomy.ClientInput, Reason: "invalid_operation", By: "engine"}},
-			errors.New("do: there is no Send; give the closure that makes one attempt")
-	}
 	return e.do(ctx, op, send, hold{})
 }
 
@@ -71,6 +67,9 @@ type loop struct {
 
 func (l *loop) run(ctx context.Context, op taxonomy.Operation) (Result, error) {
 	e := l.e
+	if l.send == nil {
+		return l.end(Result{Operation: op}, errNoSend)
+	}
 	_, policy := e.armFor(&op)
 	if err := e.prepare(policy, &op); err != nil {
 		_ = policy.release()
@@ -231,7 +230,7 @@ func (l *loop) end(res Result, err error) (Result, error) {
 		res.Verdict = l.rejected(rej)
 		return res, errors.Join(err, l.errs)
 	}
-	if err != nil && res.Verdict.Class == taxonomy.NoClass && res.Verdict.Outcome != taxonomy.Succeeded {
+	if unsent(err) {
 		res.Verdict = l.notSent(err) // no gate refused it, and it was not sent either
 	}
 	if err == nil && res.Verdict.Outcome != taxonomy.Succeeded {
@@ -244,11 +243,19 @@ func (l *loop) end(res Result, err error) (Result, error) {
 // nobody's decision: it cannot be judged, or its time was over.
 func (l *loop) notSent(err error) taxonomy.Verdict {
 	r := &Rejection{Class: taxonomy.ClientInput, Reason: "invalid_operation"}
-	if errors.Is(err, ErrPermitExpired) || errors.Is(err, ErrPermitUsed) {
+	if errors.Is(err, ErrPermitExpired) {
 		r.Class, r.Reason = taxonomy.Budget, "deadline_exhausted"
 	}
 	return l.rejected(r)
 }
+
+// unsent reports an error that says by itself that the attempt was not sent.
+func unsent(err error) bool {
+	_, input := errors.AsType[*InputError](err)
+	return input || errors.Is(err, errNoSend) || errors.Is(err, ErrPermitExpired)
+}
+
+var errNoSend = errors.New("do: there is no Send; give the closure that makes one attempt")
 
 // rejected is the verdict of a call that ended at admission. What earlier
 // attempts of the same call did decides whether it is FAILED or UNKNOWN.

@@ -260,10 +260,7 @@ func (p *Policy) within(op *taxonomy.Operation) time.Duration {
 // slowContract is the contract of the breaker that a late answer would count
 // toward.
 func (p *Policy) slowContract(op *taxonomy.Operation) string {
-	layer := taxonomy.LayerTool
-	if op.Kind == "model" {
-		layer = taxonomy.LayerProvider
-	}
+	layer := layerOf(op)
 	for i := range p.Breakers {
 		if b := &p.Breakers[i]; b.Layer == layer && b.Fallback != "" && !b.Ambiguity() {
 			return b.Fallback

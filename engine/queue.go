@@ -112,6 +112,7 @@ func (e *Engine) items(ctx context.Context, q state.ItemQuery) (n int, err error
 func (e *Engine) Drain(ctx context.Context, worker string, replay Replay) (int, error) {
 	policy := e.current()
 	rules := policy.Queue
+	tries := tries{rules.Attempts, policy.retry(&taxonomy.Operation{Origin: taxonomy.OriginBackground})}
 	_ = policy.release()
 	n := max(rules.Drain, 1)
 	if rules.Manual || !e.pace.turn(e.clock.Mono(), rules.Every) {
@@ -126,9 +127,15 @@ func (e *Engine) Drain(ctx context.Context, worker string, replay Replay) (int, 
 	}
 	var errs error
 	for _, it := range claimed {
-		errs = errors.Join(errs, e.replay(ctx, it, rules.Attempts, replay))
+		errs = errors.Join(errs, e.replay(ctx, it, tries, replay))
 	}
 	return len(claimed), errs
+}
+
+// tries is how often and how fast queued work is tried again.
+type tries struct {
+	most  int // dispatched; 0 is once
+	pause RetryProfile
 }
 
 // claim is how long a claimed item is one worker's.
@@ -156,7 +163,7 @@ func (p *pace) turn(now breaker.Instant, every time.Duration) bool {
 }
 
 // replay carries one claimed item through the path and ends the claim.
-func (e *Engine) replay(ctx context.Context, it state.Item, most int, replay Replay) error {
+func (e *Engine) replay(ctx context.Context, it state.Item, t tries, replay Replay) error {
 	op, send, err := replay(ctx, it)
 	if errors.Is(err, ErrWithdrawn) {
 		e.discarded(it, "withdrawn")
@@ -168,7 +175,7 @@ func (e *Engine) replay(ctx context.Context, it state.Item, most int, replay Rep
 	}
 	op.Origin, op.RequestID, op.Deadline = taxonomy.OriginQueue, it.RequestID, it.Expires.UnixMilli()
 	res, err := e.Do(ctx, op, send)
-	d := e.disposition(it, res, err, most)
+	d := e.disposition(it, res, err, t)
 	if d.State == state.Dead {
 		e.discarded(it, "dead")
 	}
@@ -182,7 +189,7 @@ const again = 5 * time.Second
 // refused for a while, or failed in a way that may pass, waits on while policy
 // allows another attempt; work that failed for good is a dead letter that a
 // person looks at; an UNKNOWN write is never tried again from a queue.
-func (e *Engine) disposition(it state.Item, res Result, err error, most int) state.Disposition {
+func (e *Engine) disposition(it state.Item, res Result, err error, t tries) state.Disposition {
 	d := state.Disposition{Reason: res.Verdict.Reason}
 	if res.Attempts > 0 {
 		d.Attempt = &state.ItemAttempt{At: e.clock.Now(), Outcome: res.Verdict.Outcome, Reason: res.Verdict.Reason}
@@ -191,11 +198,11 @@ func (e *Engine) disposition(it state.Item, res Result, err error, most int) sta
 	switch {
 	case err == nil:
 		d.State = state.Done
-	case most > 0 && res.Attempts > 0 && len(it.Attempts)+1 >= most:
+	case t.most > 0 && res.Attempts > 0 && len(it.Attempts)+1 >= t.most:
 		d.State, d.Reason = state.Dead, "attempts_exhausted"
-	case most > 0 && res.passing():
+	case t.most > 0 && res.passing():
 		d.State = state.Waiting
-		d.At = e.clock.Now().Add(DefaultRetries["background"].wait(len(it.Attempts)+1, res.Verdict.RetryAfter, e.draw()))
+		d.At = e.clock.Now().Add(t.pause.wait(len(it.Attempts)+1, res.Verdict.RetryAfter, e.draw()))
 	case rej != nil && (rej.Next == "wait" || rej.Next == "fallback" || rej.Next == "queue"):
 		d.State, d.Reason = state.Waiting, rej.Reason
 		d.At = rej.RetryAt

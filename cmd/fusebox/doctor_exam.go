@@ -97,10 +97,7 @@ func (x *exam) examine() *doctorDoc {
 		d.Policy = string(sdk.Version(x.bundle))
 		x.rehearse = x.play()
 	}
-	for _, m := range []struct {
-		name, title string
-		look        func(*examPoint)
-	}{
+	d.Mistakes = x.points([]examQuestion{
 		{"one_bucket", "one bucket for all failures", x.oneBucket},
 		{"process_state", "state of one process for a fleet", x.processState},
 		{"outer_retries", "retries outside the breaker", x.outerRetries},
@@ -110,13 +107,8 @@ func (x *exam) examine() *doctorDoc {
 		{"raised_thresholds", "thresholds raised until quiet", x.raisedThresholds},
 		{"only_a_breaker", "a breaker as the whole safety system", x.onlyABreaker},
 		{"queue_without_expiry", "a queue without expiry", x.queueWithoutExpiry},
-	} {
-		d.Mistakes = append(d.Mistakes, x.point(m.name, m.title, m.look))
-	}
-	for _, m := range []struct {
-		name, title string
-		look        func(*examPoint)
-	}{
+	})
+	d.Ready = x.points([]examQuestion{
 		{"own_circuits", "each upstream has its own circuit", x.ownCircuits},
 		{"bounded_attempts", "attempts are bounded by count and deadline", x.boundedAttempts},
 		{"unknown_distinct", "UNKNOWN is distinct", x.unknownDistinct},
@@ -126,24 +118,32 @@ func (x *exam) examine() *doctorDoc {
 		{"serial_probes", "probes are serialised", x.serialProbes},
 		{"telling_logs", "logs carry request, attempt, outcome, policy version and state", x.tellingLogs},
 		{"counted_attempts", "failure injection counts remote attempts", x.countedAttempts},
-	} {
-		d.Ready = append(d.Ready, x.point(m.name, m.title, m.look))
-	}
+	})
 	d.Setup = x.setup()
 	d.count()
 	return d
 }
 
-// point asks one question. Without a policy that loads, only what its problems
-// say can be seen.
-func (x *exam) point(name, title string, look func(*examPoint)) *examPoint {
-	p := newPoint(name, title)
-	if x.bundle == nil {
-		x.refused(p)
-		return p
+// An examQuestion is one point of an exam and how it is looked at.
+type examQuestion struct {
+	name, title string
+	look        func(*examPoint)
+}
+
+// points asks questions. Without a policy that loads, only what its problems say
+// can be seen.
+func (x *exam) points(qs []examQuestion) []*examPoint {
+	out := make([]*examPoint, 0, len(qs))
+	for _, q := range qs {
+		p := newPoint(q.name, q.title)
+		if x.bundle == nil {
+			x.refused(p)
+		} else {
+			q.look(p)
+		}
+		out = append(out, p)
 	}
-	look(p)
-	return p
+	return out
 }
 
 // refusedFor are what a policy is refused for that is one of the nine mistakes.
