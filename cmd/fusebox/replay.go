@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 
@@ -17,6 +18,10 @@ import (
 	"github.com/fusebox-dev/fusebox/rego"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
+
+// replayGC lets the heap grow to three times what is live: a replay is a short
+// job on a machine with memory to spare, and collects half as often.
+const replayGC = 200
 
 func replayCommand() *cobra.Command {
 	var paths []string
@@ -108,6 +113,7 @@ used.`,
 		}
 		ctx, stop := untilInterrupted(cmd.Context())
 		defer stop()
+		defer debug.SetGCPercent(debug.SetGCPercent(replayGC))
 		p := progressOf(cmd, "receipts replayed")
 		o := replay.Options{Query: q, Progress: p.at, Keep: math.MaxInt, Workers: workers, Self: self}
 		policy, err := replayPolicies(ctx, paths, &o, circuits && !self)

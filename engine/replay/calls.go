@@ -16,7 +16,8 @@ type call struct {
 	request  string
 	attempt  int64
 	origin   taxonomy.Origin
-	who      *fields
+	manner   *taxonomy.Operation // kind, name and effect; shared among calls
+	place    int                 // in calls.places
 	asked    stamp
 	ended    stamp // zero: refused by a circuit, or nothing is known of its end
 	feeds    []taxonomy.Feed
@@ -66,13 +67,14 @@ type calls struct {
 	only     map[taxonomy.Layer]string // the layer's only breaker
 	most     int
 
-	list   []call
-	acts   []act
-	turn   int64
-	open   map[receipts.ID]int         // admissions that have not ended, by place in list
-	chain  map[receipts.ID]receipts.ID // intent to admission
-	people map[fields]*fields          // each once
-	feeds  map[string][]taxonomy.Feed  // each once
+	list    []call
+	acts    []act
+	turn    int64
+	open    map[receipts.ID]pending     // admissions that have not ended
+	chain   map[receipts.ID]receipts.ID // intent to admission
+	places  places
+	manners map[string]*taxonomy.Operation // each once
+	feeds   map[string][]taxonomy.Feed     // each once
 
 	history history
 	left    int64 // receipts that the logs only count
@@ -81,8 +83,8 @@ type calls struct {
 
 func newCalls(settings []breaker.Setting, byName map[string]*breaker.Setting, most int) *calls {
 	c := &calls{settings: byName, only: map[taxonomy.Layer]string{}, most: most,
-		open: map[receipts.ID]int{}, chain: map[receipts.ID]receipts.ID{},
-		people: map[fields]*fields{}, feeds: map[string][]taxonomy.Feed{}}
+		open: map[receipts.ID]pending{}, chain: map[receipts.ID]receipts.ID{}, places: newPlaces(settings),
+		manners: map[string]*taxonomy.Operation{}, feeds: map[string][]taxonomy.Feed{}}
 	c.history.since = map[string]int64{}
 	for i := range settings {
 		s := &settings[i]
@@ -205,11 +207,23 @@ func (c *calls) admission(h *happening) {
 		c.cut++
 		return
 	}
-	x.who, x.feeds = c.intern(&h.who), c.internFeeds(x.feeds)
+	x.manner, x.place, x.feeds = c.manner(&h.who), c.places.add(&h.who), c.internFeeds(x.feeds)
 	c.list = append(c.list, x)
-	if h.admitted {
-		c.open[h.id] = len(c.list) - 1
+	if !h.admitted {
+		return
 	}
+	p := pending{call: len(c.list) - 1}
+	if !h.who.complete() {
+		p.who = new(h.who)
+	}
+	c.open[h.id] = p
+}
+
+// pending is a call that has not ended, and what is known of its operation while
+// the end may say more.
+type pending struct {
+	call int
+	who  *fields
 }
 
 func (c *calls) outcome(h *happening) {
@@ -218,27 +232,32 @@ func (c *calls) outcome(h *happening) {
 		delete(c.chain, at)
 		at = admission
 	}
-	i, ok := c.open[at]
+	p, ok := c.open[at]
 	if !ok {
 		return // its admission was not read
 	}
 	delete(c.open, at)
-	x := &c.list[i]
-	who := *x.who
-	who.add(&h.who)
-	x.who, x.feeds = c.intern(&who), c.internFeeds(h.call.feeds)
+	x := &c.list[p.call]
+	if p.who != nil {
+		p.who.add(&h.who)
+		x.manner = c.manner(p.who)
+		c.places.set(x.place, p.who)
+	}
+	x.feeds = c.internFeeds(h.call.feeds)
 	x.ended, x.recorded = stamp{max(h.at, x.asked.us), c.turn}, true
 	x.outcome, x.class, x.elapsed = h.call.outcome, h.call.class, h.call.elapsed
 }
 
-func (c *calls) intern(f *fields) *fields {
-	if p, ok := c.people[*f]; ok {
-		return p
+// manner is what circuits ask about a call beside where it lies.
+func (c *calls) manner(f *fields) *taxonomy.Operation {
+	op := f.operation()
+	key := op.Kind + "\x00" + op.Name + "\x00" + op.Effect.String()
+	if have, ok := c.manners[key]; ok {
+		return have
 	}
-	p := new(fields)
-	*p = *f
-	c.people[*p] = p
-	return p
+	op = taxonomy.Operation{Kind: op.Kind, Name: op.Name, Effect: op.Effect}
+	c.manners[key] = &op
+	return &op
 }
 
 func (c *calls) internFeeds(feeds []taxonomy.Feed) []taxonomy.Feed {

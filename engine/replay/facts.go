@@ -56,9 +56,21 @@ func (f *fields) add(o *fields) {
 	}
 }
 
-// knows reports whether all of these fields are known.
-func (f *fields) knows(names []string) bool {
-	return !slices.ContainsFunc(names, func(n string) bool { _, ok := f.get(n); return !ok })
+// allKnown is the mask of every field.
+var allKnown = uint32(1)<<len(partNames) - 1
+
+// complete reports whether nothing more can be learned.
+func (f *fields) complete() bool { return f.known == allKnown }
+
+// only is what these fields say.
+func (f *fields) only(names []string) *fields {
+	out := &fields{}
+	for _, n := range names {
+		if text, ok := f.get(n); ok {
+			out.set(n, text)
+		}
+	}
+	return out
 }
 
 // operation is the operation as far as it is known.
@@ -78,7 +90,7 @@ func (f *fields) operation() taxonomy.Operation {
 func factsOf(f *fields, r *receipts.Receipt, s *engine.Sealed, settings map[string]*breaker.Setting) {
 	if s.Operation != nil {
 		f.document(s.Operation)
-		f.known = 1<<len(partNames) - 1 // what is left out is absent
+		f.known = allKnown // what is left out is absent
 		return
 	}
 	f.set("name", r.Operation)

@@ -15,9 +15,10 @@ type world struct {
 	calls   *calls
 	succeed bool // calls that history refused would have gone well
 	parts   []*part
-	places  map[*fields]*place
+	paths   []*breaker.Path            // of the call at hand, one for each breaker; nil where its scope is not known
 	tickets map[int32][]breaker.Ticket // of calls that are out
 	spare   [][]breaker.Ticket         // to be used again
+	op      taxonomy.Operation         // of the call at hand
 	now     breaker.Instant
 	ticked  breaker.Instant
 
@@ -36,15 +37,8 @@ type part struct {
 	opens, refused, unplaced int64
 }
 
-// A place is where one kind of call lies: a path for each breaker, nil where its
-// scope is not known.
-type place struct {
-	op    taxonomy.Operation
-	paths []*breaker.Path
-}
-
 func newWorld(c *calls, settings []breaker.Setting, succeed bool, draw breaker.PPM) (*world, error) {
-	w := &world{calls: c, succeed: succeed, places: map[*fields]*place{}, tickets: map[int32][]breaker.Ticket{}}
+	w := &world{calls: c, succeed: succeed, paths: make([]*breaker.Path, len(settings)), tickets: map[int32][]breaker.Ticket{}}
 	for i := range settings {
 		var token uint64
 		g, err := breaker.NewRegistry(breaker.Options{Settings: settings[i : i+1],
@@ -103,50 +97,41 @@ func (w *world) changed(p *part, cs []breaker.Change) {
 	}
 }
 
-// at is where a call lies.
-func (w *world) at(x *call) *place {
-	l := w.places[x.who]
-	if l == nil {
-		l = &place{op: x.who.operation(), paths: make([]*breaker.Path, len(w.parts))}
-		w.places[x.who] = l
-		for i, p := range w.parts {
-			if x.who.knows(p.setting.Scope) {
-				l.paths[i] = p.registry.Path(&l.op, w.now)
-			}
+// at finds the circuits of a call. The registries remember paths, and a path
+// that lost a circuit is made again.
+func (w *world) at(x *call) {
+	for i, spot := range w.calls.places.of(x) {
+		w.paths[i] = nil
+		if spot != nowhere {
+			w.paths[i] = w.parts[i].registry.Path(&w.calls.places.breakers[i].ops[spot], w.now)
 		}
 	}
-	for i, path := range l.paths {
-		if path != nil && !path.Current() {
-			l.paths[i] = w.parts[i].registry.Path(&l.op, w.now)
-		}
-	}
-	return l
 }
 
 // ask puts a call before every circuit.
 func (w *world) ask(n int32) {
 	x := &w.calls.list[n]
-	l := w.at(x)
+	w.at(x)
 	w.asked++
 	for i, p := range w.parts {
-		if l.paths[i] == nil {
+		if w.paths[i] == nil {
 			p.unplaced++
 		}
 	}
 	if !x.recorded && len(x.refused) == 0 {
 		none := w.blank()
-		w.record(x, l, none, x.feeds) // refused by a rule, and heard of
+		w.record(x, none, x.feeds) // refused by a rule, and heard of
 		w.spare = append(w.spare, none)
 		return
 	}
-	op := l.op
-	op.RequestID, op.Attempt, op.Origin = x.request, x.attempt, x.origin
-	tickets, ok := w.admit(l, &op)
+	w.op = *x.manner
+	w.op.RequestID, w.op.Attempt, w.op.Origin = x.request, x.attempt, x.origin
+	tickets, ok := w.admit()
 	switch {
 	case ok && x.recorded:
 		w.tickets[n] = tickets
 	case ok:
-		w.guess(x, l, tickets)
+		w.guess(x, tickets)
 		w.spare = append(w.spare, tickets)
 	default:
 		w.refused++
@@ -159,11 +144,11 @@ func (w *world) ask(n int32) {
 }
 
 // admit asks the circuits and takes the leases that they need; all or none.
-func (w *world) admit(l *place, op *taxonomy.Operation) ([]breaker.Ticket, bool) {
+func (w *world) admit() ([]breaker.Ticket, bool) {
 	tickets := w.blank()
-	ask := breaker.Ask{Operation: op}
+	ask := breaker.Ask{Operation: &w.op}
 	ok := true
-	for i, path := range l.paths {
+	for i, path := range w.paths {
 		if path == nil {
 			continue
 		}
@@ -173,7 +158,7 @@ func (w *world) admit(l *place, op *taxonomy.Operation) ([]breaker.Ticket, bool)
 			ok = false
 		}
 	}
-	for i, path := range l.paths {
+	for i, path := range w.paths {
 		if !ok {
 			break
 		}
@@ -190,7 +175,7 @@ func (w *world) admit(l *place, op *taxonomy.Operation) ([]breaker.Ticket, bool)
 	if ok {
 		return tickets, true
 	}
-	for i, path := range l.paths {
+	for i, path := range w.paths {
 		if path != nil && tickets[i].Held != 0 {
 			r := path.Release(tickets[i], w.now)
 			w.changed(w.parts[i], r.Changes)
@@ -220,12 +205,13 @@ func (w *world) end(n int32) {
 	}
 	delete(w.tickets, n)
 	x := &w.calls.list[n]
-	w.record(x, w.at(x), tickets, x.feeds)
+	w.at(x)
+	w.record(x, tickets, x.feeds)
 	w.spare = append(w.spare, tickets)
 }
 
 // guess ends a call that history refused: well or badly for whoever refused it.
-func (w *world) guess(x *call, l *place, tickets []breaker.Ticket) {
+func (w *world) guess(x *call, tickets []breaker.Ticket) {
 	w.guessed++
 	y := *x
 	y.outcome, y.class = taxonomy.Succeeded, taxonomy.NoClass
@@ -244,11 +230,11 @@ func (w *world) guess(x *call, l *place, tickets []breaker.Ticket) {
 		}
 		feeds = append(feeds, taxonomy.Feed{Layer: s.Layer, Breaker: name, Level: s.Scope[len(s.Scope)-1], Signal: signal, Reason: "assumed"})
 	}
-	w.record(&y, l, tickets, feeds)
+	w.record(&y, tickets, feeds)
 }
 
 // record tells every breaker what the call says to it.
-func (w *world) record(x *call, l *place, tickets []breaker.Ticket, feeds []taxonomy.Feed) {
+func (w *world) record(x *call, tickets []breaker.Ticket, feeds []taxonomy.Feed) {
 	res := breaker.Result{Outcome: x.outcome, Class: x.class, Elapsed: x.elapsed}
 	heard := 0
 	var mine [8]taxonomy.Feed
@@ -260,7 +246,7 @@ func (w *world) record(x *call, l *place, tickets []breaker.Ticket, feeds []taxo
 				heard++
 			}
 		}
-		if path := l.paths[i]; path != nil && (len(said) > 0 || tickets[i].Held != 0) {
+		if path := w.paths[i]; path != nil && (len(said) > 0 || tickets[i].Held != 0) {
 			r := path.Record(tickets[i], said, res, w.now)
 			w.changed(p, r.Changes)
 			w.misfed += int64(len(r.Errs))
