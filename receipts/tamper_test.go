@@ -230,6 +230,34 @@ func TestNotALog(t *testing.T) {
 	}
 }
 
+// TestEmptied: a folder without a log is nothing by itself, and a deletion to
+// who kept a checkpoint of one. A path that leads nowhere stays a mistake.
+func TestEmptied(t *testing.T) {
+	p := newPlace(t)
+	l := p.open(t)
+	submit(t, l, 10)
+	closeLog(t, l)
+	if err := os.RemoveAll(p.dir); err != nil {
+		t.Fatal(err)
+	}
+	judge := func() Verdicts {
+		v, err := Verify(t.Context(), p.dir, VerifyOptions{Trusted: []string{p.trusted}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	wantExit(t, judge(), ExitMalformed)
+	if err := os.Mkdir(p.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	v := judge()
+	wantExit(t, v, ExitTampered)
+	if c := v.Logs[0].Verdict(VerdictCoverage); c.Status != Fail || c.Kind != "missing" {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestLiveIsNeverCorrupt verifies a log while it is written (SPEC R-RCP-2).
 func TestLiveIsNeverCorrupt(t *testing.T) {
 	p := newPlace(t)

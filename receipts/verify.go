@@ -44,7 +44,11 @@ func Verify(ctx context.Context, root string, o VerifyOptions) (Verdicts, error)
 	}
 	dirs, err := Logs(root)
 	if err != nil {
-		return v.malformed(err), nil
+		// An empty folder is no log, except to who knows of one that was there.
+		if v.addMissing(trusted, nil); len(v.Logs) == 0 || !isFolder(root) {
+			v.Logs = nil
+			return v.malformed(err), nil
+		}
 	}
 	m := newMachine(len(dirs) == 1 && dirs[0] == root)
 	judges := make([]*judge, 0, len(dirs))
@@ -84,6 +88,11 @@ func (v *Verdicts) addMissing(trusted []Checkpoint, judges []*judge) {
 			{VerdictCoverage, Fail, "missing", fmt.Sprintf("the trusted checkpoint knows %d receipts of this log; its folder is gone", t.Size)},
 		}})
 	}
+}
+
+func isFolder(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
 }
 
 // read loads what is known from outside.
