@@ -25,8 +25,9 @@ func (c *Client) apply(ctx context.Context, r *Rollout, compiled *loaded) error 
 	if r == nil || c.trial.at != nil && c.trial.at.ID == r.ID && c.trial.at.Step == r.Step {
 		return nil
 	}
-	var err error
+	err := c.missed(ctx, r)
 	switch {
+	case err != nil:
 	case r.Active():
 		err = c.try(ctx, r, compiled)
 	case r.State == "promoted":
@@ -40,6 +41,19 @@ func (c *Client) apply(ctx context.Context, r *Rollout, compiled *loaded) error 
 	at := *r
 	c.trial.at = &at
 	return nil
+}
+
+// missed ends a trial whose last step nobody told us of, because the next
+// rollout began within a beat: it ended as what that one found in force says.
+func (c *Client) missed(ctx context.Context, r *Rollout) error {
+	switch before := c.trial.at; {
+	case c.trial.policy == nil || before == nil || before.ID == r.ID:
+		return nil
+	case same(c.trial.policy.policy.Version, r.InForce):
+		return c.promote(ctx, before)
+	default:
+		return c.takeBack(ctx, before)
+	}
 }
 
 // try puts the candidate on trial here, or in its next stage.

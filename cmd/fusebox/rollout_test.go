@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -90,9 +91,20 @@ func TestRolloutStatuses(t *testing.T) {
 		return n == 5
 	})
 	run(0, "rolled_back", "rollback", "--reason", "x")
+	// A canary's log is of two policies, and each decides its part again.
+	run(0, "in canary", "start", next, "--stage", "canary", "--percent", "50", "--reason", "x")
+	decided := map[string]bool{}
+	within(t, "decisions of both policies", func() bool {
+		for i := range 12 {
+			_, a := ask(t, "POST", p.agent+"/v1/admit", fmt.Sprintf(`{"operation":{"kind":"model","name":"chat.completions","provider":"acme-ai","model":"large","tenant":"t%d","effect":"read_only"}}`, i))
+			decided[text(a, "policy")] = true
+		}
+		return len(decided) == 2
+	})
+	run(0, "rolled_back", "rollback", "--reason", "x")
 	for _, line := range [][]string{
 		{"receipts", "verify", filepath.Join(data, "receipts"), "--deep"},
-		{"replay", data, "--self", "--policy", filepath.Join(dir, "policies")},
+		{"replay", data, "--self", "--policy", filepath.Join(dir, "policies"), "--policy", next},
 	} {
 		if status, out, errs := fusebox(t, "", line...); status != 0 {
 			t.Errorf("%v: status %d\n%s%s", line, status, out, errs)
