@@ -227,6 +227,14 @@ func (e *Engine) TrialCircuits() []breaker.Listing {
 	return t.candidate.registry.List(false, e.clock.Mono())
 }
 
+// CanaryBreakers are the circuits that bind a canary's arm; nil without one.
+func (e *Engine) CanaryBreakers() *breaker.Registry {
+	if t := e.trial.Load(); t != nil && t.candidate.partition != nil {
+		return t.candidate.registry
+	}
+	return nil
+}
+
 // differs counts how the candidate's word stands to the one in force.
 func (c *comparison) differs(d receipts.Diff, authority bool) {
 	c.mu.Lock()

@@ -15,7 +15,8 @@ type circuitDoc struct {
 	Key         string           `json:"key"` // of the store; names it exactly
 	Layer       string           `json:"layer"`
 	Breaker     string           `json:"breaker"`
-	Scope       string           `json:"scope"` // readable: "provider:openai/eu/gpt-x"
+	Scope       string           `json:"scope"`            // readable: "provider:openai/eu/gpt-x"
+	Cohort      string           `json:"cohort,omitempty"` // "candidate": it binds those on trial only
 	State       string           `json:"state"`
 	Mode        string           `json:"mode"` // "observe" binds nobody
 	Reason      string           `json:"reason,omitempty"`
@@ -59,8 +60,18 @@ func layerNamed(name string) (string, error) {
 }
 
 // circuits lists those of a layer whose scope begins with a prefix; "" is all.
+// Those of a canary's candidate come last.
 func (s *server) circuits(layer, scope string) []circuitDoc {
-	return circuitsOf(s.engine.Breakers(), s.clock, layer, scope)
+	out := circuitsOf(s.engine.Breakers(), s.clock, layer, scope)
+	canary := s.engine.CanaryBreakers()
+	if canary == nil {
+		return out
+	}
+	for _, d := range circuitsOf(canary, s.clock, layer, scope) {
+		d.Cohort = engine.CohortCandidate
+		out = append(out, d)
+	}
+	return out
 }
 
 // circuitsOf lists a registry's circuits that are not as good as new. scope is

@@ -113,12 +113,16 @@ func (f *circuitsFound) writeSource(w io.Writer) error {
 	return err
 }
 
-// stateOf is the state, and the decision that lies over it.
+// stateOf is the state, the decision that lies over it, and whom it binds.
 func stateOf(c circuitDoc) string {
-	if c.Override == "" {
-		return c.State
+	out := c.State
+	if c.Override != "" {
+		out += ", " + c.Override
 	}
-	return c.State + ", " + c.Override
+	if c.Cohort != "" {
+		out += ", " + c.Cohort + "'s"
+	}
+	return out
 }
 
 func window(c circuitDoc) string {
@@ -177,7 +181,7 @@ func (f *circuitsFound) writeOne(w io.Writer, c *circuitDoc, asJSON bool) error 
 		return writeJSON(w, c)
 	}
 	rows := [][]string{
-		{"circuit", c.Scope}, {"breaker", c.Breaker + ", layer " + c.Layer}, {"state", c.State}, {"mode", c.Mode},
+		{"circuit", c.Scope}, {"breaker", c.Breaker + ", layer " + c.Layer}, {"state", stateOf(*c)}, {"mode", c.Mode},
 		{"why", dash(c.Reason)}, {"detail", dash(c.Detail)}, {"window", window(*c)},
 		{"ratio", strconv.FormatFloat(c.Ratio, 'f', 3, 64)}, {"asks again", retry(*c)},
 	}

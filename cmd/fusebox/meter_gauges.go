@@ -92,7 +92,7 @@ func (g *gauges) circuits(gauge func(*prometheus.Desc, float64, ...string)) {
 			n[key{name, st.String()}] += 0
 		}
 	}
-	for _, c := range g.s.circuits("", "") {
+	for _, c := range circuitsOf(g.s.engine.Breakers(), g.s.clock, "", "") {
 		name := g.s.meter.name(c.Breaker)
 		n[key{name, c.State}]++
 		if c.Override != "" {

@@ -101,6 +101,24 @@ func TestRolloutStatuses(t *testing.T) {
 		}
 		return len(decided) == 2
 	})
+	// Each arm has circuits of its own, and the list says whose they are.
+	own := map[string]bool{}
+	for i := range 12 {
+		op := fmt.Sprintf(`{"kind":"model","name":"chat.completions","provider":"acme-ai","model":"large","tenant":"t%d","effect":"read_only"}`, i)
+		for try := 0; try < 10 && decisionOn(t, p.agent, op) == "allow"; try++ {
+			failsOn(t, p.agent, op, 1)
+		}
+	}
+	_, a := ask(t, "GET", p.oper+"/v1/breakers?layer=provider", "")
+	list, _ := a["breakers"].([]any)
+	for _, c := range list {
+		if c, _ := c.(map[string]any); text(c, "state") == "OPEN" {
+			own[text(c, "cohort")] = true
+		}
+	}
+	if !own[""] || !own["candidate"] {
+		t.Errorf("both arms failed, and these circuits are listed as open: %v", list)
+	}
 	run(0, "rolled_back", "rollback", "--reason", "x")
 	for _, line := range [][]string{
 		{"receipts", "verify", filepath.Join(data, "receipts"), "--deep"},

@@ -73,11 +73,16 @@ func (s *server) status(ctx context.Context) statusDoc {
 	circuits := s.circuits("", "")
 	byBreaker := map[string][2]int{}
 	for _, c := range circuits {
-		n := byBreaker[c.Breaker]
-		n[0]++
-		if c.State != breaker.Closed.String() || c.Override != "" {
-			n[1]++
+		stopped := c.State != breaker.Closed.String() || c.Override != ""
+		if stopped {
 			d.Open = append(d.Open, c)
+		}
+		if c.Cohort != "" {
+			continue // a candidate's is not of these settings
+		}
+		n := byBreaker[c.Breaker]
+		if n[0]++; stopped {
+			n[1]++
 		}
 		byBreaker[c.Breaker] = n
 	}
