@@ -65,7 +65,7 @@ func demand(t testing.TB, err error) {
 	case os.Getenv("CI") != "":
 		t.Fatal("CI runs without a PostgreSQL server")
 	default:
-		t.Skip("SKIP postgres: ", err)
+		t.Skipf("SKIP postgres: %v", err)
 	}
 }
 
