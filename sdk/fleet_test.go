@@ -27,9 +27,10 @@ import (
 
 // A fleetProcess is a member of a fleet, as its parent sees it.
 type fleetProcess struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.WriteCloser
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	data string // its directory
 
 	mu    sync.Mutex
 	news  *sync.Cond
@@ -48,7 +49,7 @@ func startMember(t *testing.T, m member) *fleetProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &fleetProcess{t: t, cmd: exec.Command(os.Args[0], "-test.run=^$"), taken: map[int]bool{}}
+	p := &fleetProcess{t: t, data: m.Data, cmd: exec.Command(os.Args[0], "-test.run=^$"), taken: map[int]bool{}}
 	p.news = sync.NewCond(&p.mu)
 	p.cmd.Env = append(os.Environ(), fleetEnv+"="+string(told), "GOMAXPROCS=2")
 	p.cmd.Stderr = os.Stderr
@@ -111,7 +112,7 @@ func (p *fleetProcess) await(prefix string) []string {
 			}
 		}
 		if p.gone {
-			p.t.Fatalf("process %d never said %q; it said %s", p.cmd.Process.Pid, prefix, strings.Join(p.said, "\n"))
+			p.t.Fatalf("process %d never said %q; last it said %q", p.cmd.Process.Pid, prefix, p.said[max(len(p.said)-10, 0):])
 		}
 	}
 }

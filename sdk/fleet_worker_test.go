@@ -120,6 +120,7 @@ func (h *hand) say(words ...any) {
 //	deliver ID N                     work arrives N times, each time kept and drained
 //	drain                            one item of the queue
 //	step D                           the wall clock jumps
+//	see CLOSED | TROUBLE             until the provider's circuit stands so here, or does not
 func fleetMember(told string) {
 	h := &hand{stop: make(chan struct{})}
 	if err := json.Unmarshal([]byte(told), &h.member); err != nil {
@@ -171,6 +172,11 @@ func (h *hand) obey(words []string) {
 		h.deliver(words[1], number(words[2]))
 	case "drain":
 		h.say("drained", h.drain())
+	case "see":
+		for (h.circuit() == breaker.Closed) != (words[1] == "CLOSED") {
+			h.Clock.Sleep(20*time.Millisecond, nil)
+		}
+		h.say("sees", words[1])
 	case "step":
 		d, _ := time.ParseDuration(words[1])
 		h.Clock.skew.Add(int64(d))
@@ -193,19 +199,19 @@ func safely(id string) taxonomy.Operation {
 // once is one attempt: admitted, made durable, sent, settled. It says "sending
 // ID PERMIT PROBE" once the dispatch is acknowledged, and "ended ID OUTCOME
 // REASON" after it; refused is "ended ID REFUSED REASON".
-func (h *hand) once(op taxonomy.Operation) string {
+func (h *hand) once(op taxonomy.Operation) {
 	ctx := context.Background()
-	refused := func(err error) string {
-		reason := err.Error()
+	refused := func(err error) {
+		reason, cause := err.Error(), error(nil)
 		if rej, ok := errors.AsType[*engine.Rejection](err); ok {
-			reason = rej.Reason
+			reason, cause = rej.Reason, rej.Cause
 		}
-		h.say("ended", op.RequestID, "REFUSED", reason)
-		return reason
+		h.say("ended", op.RequestID, "REFUSED", reason, cause)
 	}
 	p, err := h.c.Engine().Admit(ctx, op)
 	if err != nil {
-		return refused(err)
+		refused(err)
+		return
 	}
 	probe := p.Probe()
 	obs, err := p.Dispatch(ctx, func(ctx context.Context, call engine.Call) taxonomy.Observation {
@@ -213,11 +219,11 @@ func (h *hand) once(op taxonomy.Operation) string {
 		return h.send(ctx, op.RequestID, probe)
 	})
 	if err != nil {
-		return refused(err)
+		refused(err)
+		return
 	}
 	res, err := p.Settle(ctx, obs)
-	h.say("ended", op.RequestID, res.Verdict.Outcome, res.Verdict.Reason, "settled", err == nil, err)
-	return res.Verdict.Outcome.String()
+	h.say("ended", op.RequestID, res.Verdict.Outcome, res.Verdict.Reason, err)
 }
 
 // send is what reaches the remote.
@@ -265,17 +271,21 @@ func (h *hand) quietly(op taxonomy.Operation) {
 func (h *hand) watch() {
 	was := breaker.Closed
 	for h.Clock.Sleep(100*time.Millisecond, h.stop) {
-		is := breaker.Closed
-		for _, l := range h.c.Registry().List(true, h.Clock.Mono()) {
-			if l.Breaker == "provider" && l.Circuit.State != breaker.Closed {
-				is = l.Circuit.State
-			}
-		}
-		if is != was {
+		if is := h.circuit(); is != was {
 			h.say("circuit", is, h.Clock.elapsed().Nanoseconds())
 			was = is
 		}
 	}
+}
+
+// circuit is where the provider's circuits stand here.
+func (h *hand) circuit() breaker.State {
+	for _, l := range h.c.Registry().List(true, h.Clock.Mono()) {
+		if l.Breaker == "provider" && l.Circuit.State != breaker.Closed {
+			return l.Circuit.State
+		}
+	}
+	return breaker.Closed
 }
 
 // callers spend a budget from many goroutines; it says what was sent of it.
