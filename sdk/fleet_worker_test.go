@@ -159,7 +159,7 @@ func (h *hand) obey(words []string) {
 	case "model":
 		h.once(model(words[1]))
 	case "write":
-		h.once(mail(words[1]))
+		h.surely(mail(words[1]))
 	case "safe":
 		h.once(safely(words[1]))
 	case "callers":
@@ -196,22 +196,35 @@ func safely(id string) taxonomy.Operation {
 	return op
 }
 
+// surely is once, again while the store does not answer in time: a busy machine is
+// as slow as a lost store, and nothing was sent.
+func (h *hand) surely(op taxonomy.Operation) {
+	for begin := time.Now(); h.once(op) == "state_unavailable" && time.Since(begin) < time.Minute; {
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
 // once is one attempt: admitted, made durable, sent, settled. It says "sending
 // ID PERMIT PROBE" once the dispatch is acknowledged, and "ended ID OUTCOME
-// REASON" after it; refused is "ended ID REFUSED REASON".
-func (h *hand) once(op taxonomy.Operation) {
+// REASON" after it; refused is "ended ID REFUSED REASON", and "again ID REASON"
+// where the store did not answer. It returns the reason of a refusal.
+func (h *hand) once(op taxonomy.Operation) string {
 	ctx := context.Background()
-	refused := func(err error) {
+	refused := func(err error) string {
 		reason, cause := err.Error(), error(nil)
 		if rej, ok := errors.AsType[*engine.Rejection](err); ok {
 			reason, cause = rej.Reason, rej.Cause
 		}
-		h.say("ended", op.RequestID, "REFUSED", reason, cause)
+		if reason == "state_unavailable" && op.Effect.Writes() {
+			h.say("again", op.RequestID, reason, cause)
+		} else {
+			h.say("ended", op.RequestID, "REFUSED", reason, cause)
+		}
+		return reason
 	}
 	p, err := h.c.Engine().Admit(ctx, op)
 	if err != nil {
-		refused(err)
-		return
+		return refused(err)
 	}
 	probe := p.Probe()
 	obs, err := p.Dispatch(ctx, func(ctx context.Context, call engine.Call) taxonomy.Observation {
@@ -219,11 +232,11 @@ func (h *hand) once(op taxonomy.Operation) {
 		return h.send(ctx, op.RequestID, probe)
 	})
 	if err != nil {
-		refused(err)
-		return
+		return refused(err)
 	}
 	res, err := p.Settle(ctx, obs)
 	h.say("ended", op.RequestID, res.Verdict.Outcome, res.Verdict.Reason, err)
+	return ""
 }
 
 // send is what reaches the remote.
