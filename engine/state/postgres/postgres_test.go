@@ -22,6 +22,13 @@ func openAddress(ctx context.Context, address string) (state.Store, error) {
 }
 
 func TestMain(m *testing.M) {
+	if told := os.Getenv(hotEnv); told != "" {
+		if err := hotChild(told); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := statetest.Main(m, openAddress)
 	postgrestest.Done()
 	os.Exit(code)

@@ -43,8 +43,10 @@ type Server struct {
 }
 
 // New makes a cluster and starts it.
-func New(settings ...string) (*Server, error) {
-	s, err := Stopped()
+func New(settings ...string) (*Server, error) { return newIn(quick(), settings) }
+
+func newIn(dir string, settings []string) (*Server, error) {
+	s, err := stopped(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +58,10 @@ func New(settings ...string) (*Server, error) {
 }
 
 // Stopped makes a cluster that is not started yet.
-func Stopped() (*Server, error) {
-	s, err := place()
+func Stopped() (*Server, error) { return stopped(quick()) }
+
+func stopped(dir string) (*Server, error) {
+	s, err := place(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +76,7 @@ func Stopped() (*Server, error) {
 // Standby makes a streaming copy of the primary that is reached at a port, and
 // starts it.
 func Standby(port int) (*Server, error) {
-	s, err := place()
+	s, err := place(quick())
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +94,13 @@ func Standby(port int) (*Server, error) {
 	return s, nil
 }
 
-// place is a folder and a port for a server.
-func place() (*Server, error) {
+// place is a folder, below dir, and a port for a server.
+func place(below string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(quick(), "fusebox-postgres-")
+	dir, err := os.MkdirTemp(below, "fusebox-postgres-")
 	if err != nil {
 		return nil, err
 	}

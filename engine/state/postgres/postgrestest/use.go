@@ -40,6 +40,13 @@ func Own(t testing.TB, settings ...string) *Server {
 	return kept(t)(New(settings...))
 }
 
+// OnDisk is a server of its own whose folder is where temporary files usually
+// are, and not in memory: for figures that a sync is part of.
+func OnDisk(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return kept(t)(newIn("", settings))
+}
+
 // Copy is a streaming standby of the primary that is reached at a port.
 func Copy(t testing.TB, port int) *Server {
 	t.Helper()
