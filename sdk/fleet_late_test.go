@@ -231,6 +231,56 @@ func TestFleetWriteOfASleeper(t *testing.T) {
 	other.end()
 }
 
+// R-QUE-2, R-CALL-3: a process that was stopped past its claim of a queued write
+// has sent it. Who takes the item over does not send it again, and what the
+// sleeper says of the item afterwards is fenced.
+func TestFleetClaimOfASleeper(t *testing.T) {
+	server := fleetServer(t)
+	clock := newFleetClock(20)
+	remote := newFleetRemote(t, clock, 0)
+	m := fleetOn(server.URL("postgres"), quick(t, "2s", "20s"), clock, remote)
+	sleeper, heir := startMember(t, m), startMember(t, m)
+	sleeper.await("ready")
+	heir.await("ready")
+	st := tables(t, m)
+	remote.hold("queued")
+	sleeper.tell("keep queued")
+	sleeper.await("kept queued")
+	for begin := time.Now(); len(remote.reached(func(arrival) bool { return true })) == 0; time.Sleep(50 * time.Millisecond) {
+		sleeper.tell("drain") // again where the store did not answer in time
+		if time.Since(begin) > time.Minute {
+			t.Fatal("it was never sent")
+		}
+	}
+	sleeper.signal(syscall.SIGSTOP)
+	mine := queuedItem(t, st, "queued").Claim
+	drain := func(what string, until func(state.Item) bool) state.Item {
+		t.Helper()
+		for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+			heir.tell("drain")
+			heir.await("drained")
+			if it := queuedItem(t, st, "queued"); until(it) {
+				return it
+			}
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("not within a minute: %s: %+v", what, queuedItem(t, st, "queued"))
+			}
+		}
+	}
+	drain("the heir takes it over", func(it state.Item) bool { return it.Claim > mine })
+	remote.letGo("queued")
+	sleeper.signal(syscall.SIGCONT)
+	said := strings.Join(sleeper.await("trouble"), " ")
+	it := drain("the item ends", func(it state.Item) bool { return it.State != state.Waiting && it.State != state.Claimed })
+	n := len(remote.reached(func(arrival) bool { return true }))
+	t.Logf("FLEET SIGSTOP past the claim: sent %d time; the sleeper was told %q; the item is %s (%s)", n, said, it.State, it.Reason)
+	if n != 1 || !strings.Contains(said, state.ErrFenced.Error()) {
+		t.Errorf("sent %d times, and the sleeper was told %q", n, said)
+	}
+	sleeper.end()
+	heir.end()
+}
+
 // outcomeSaid reports whether a process's log holds the end of a request.
 func outcomeSaid(t *testing.T, data, request string) bool {
 	t.Helper()

@@ -136,16 +136,21 @@ func TestFleetDeliversOnce(t *testing.T) {
 	}
 }
 
-// itemState is where an item stands; one that is not there is Dropped.
 func itemState(t *testing.T, st state.Store, id string) state.ItemState {
+	t.Helper()
+	return queuedItem(t, st, id).State
+}
+
+// queuedItem is an item of the queue; one that is not there is Dropped.
+func queuedItem(t *testing.T, st state.Store, id string) state.Item {
 	t.Helper()
 	for it, err := range st.Items(t.Context(), state.ItemQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if it.ID == id {
-			return it.State
+			return it
 		}
 	}
-	return state.Dropped
+	return state.Item{State: state.Dropped}
 }

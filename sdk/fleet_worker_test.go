@@ -118,6 +118,7 @@ func (h *hand) say(words ...any) {
 //	callers KIND N CALLS TOKENS      so many callers with so many calls of so many tokens each
 //	traffic EVERY                    a read each EVERY, until "rest"
 //	deliver ID N                     work arrives N times, each time kept and drained
+//	keep ID                          a mail is kept in the queue
 //	drain                            one item of the queue
 //	step D                           the wall clock jumps
 //	see CLOSED | TROUBLE             until the provider's circuit stands so here, or does not
@@ -170,6 +171,8 @@ func (h *hand) obey(words []string) {
 		h.traffic(d)
 	case "deliver":
 		h.deliver(words[1], number(words[2]))
+	case "keep":
+		h.keep(mail(words[1]))
 	case "drain":
 		h.say("drained", h.drain())
 	case "see":
@@ -337,15 +340,22 @@ func (h *hand) deliver(id string, times int) {
 	var group sync.WaitGroup
 	for range times {
 		group.Go(func() {
-			rej := &engine.Rejection{Decision: taxonomy.DecideQueue, Scope: "provider:openai", ExpiresIn: time.Hour}
-			if _, err := h.c.Engine().Enqueue(context.Background(), model(id), nil, rej); err != nil {
-				h.say("error keep:", err)
-			}
+			h.keep(model(id))
 			h.drain()
 		})
 	}
 	group.Wait()
 	h.say("delivered")
+}
+
+// keep puts a call into the queue, as after the answer that it should wait.
+func (h *hand) keep(op taxonomy.Operation) {
+	rej := &engine.Rejection{Decision: taxonomy.DecideQueue, Scope: "provider:openai", ExpiresIn: time.Hour}
+	if _, err := h.c.Engine().Enqueue(context.Background(), op, nil, rej); err != nil {
+		h.say("error keep:", err)
+		return
+	}
+	h.say("kept", op.RequestID)
 }
 
 // drain lets what waits go, and returns how many went.
