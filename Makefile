@@ -56,7 +56,7 @@ bench: ## figures side by side: RATIO name value bound ok|short
 	@sh .ci/bench
 
 fleet: ## real processes on a real PostgreSQL, the long forms: outage, budget, queue, partitions, failovers, kills; about ten minutes
-	FUSEBOX_LONG=1 CI=true $(GO) test ./sdk -run 'TestFleet|TestSlowAnswer|TestResultDuring|TestWallClock' -v -count=1 -timeout 60m
+	FUSEBOX_LONG=1 CI=true $(GO) test ./sdk -run 'TestFleet|TestSlowAnswer|TestCounts|TestResultDuring|TestWallClock' -v -count=1 -timeout 60m
 	FUSEBOX_LONG=1 CI=true $(GO) test ./engine/state/... -v -count=1 -timeout 60m
 
 fuzz: ## every fuzz target for FUZZTIME each (default 20s)

@@ -18,18 +18,30 @@ import (
 type awkward struct {
 	state.Store
 	answer func()                 // between the store's time and the decision
+	lost   bool                   // updates are done, and nobody hears of it; nothing can be read
 	settle func(state.Settlement) // before a settlement
 }
 
 func (s *awkward) Close() error { return nil } // several clients have it
 
 func (s *awkward) Update(ctx context.Context, key string, f func(state.Doc) ([]byte, bool)) (state.Doc, error) {
-	return s.Store.Update(ctx, key, func(d state.Doc) ([]byte, bool) {
+	d, err := s.Store.Update(ctx, key, func(d state.Doc) ([]byte, bool) {
 		if s.answer != nil {
 			s.answer()
 		}
 		return f(d)
 	})
+	if s.lost {
+		return state.Doc{}, state.ErrUnknown
+	}
+	return d, err
+}
+
+func (s *awkward) Load(ctx context.Context, keys ...string) ([]state.Doc, error) {
+	if s.lost {
+		return nil, state.ErrUnavailable
+	}
+	return s.Store.Load(ctx, keys...)
 }
 
 func (s *awkward) Settle(ctx context.Context, id string, v state.Settlement) (state.Intent, error) {
@@ -84,6 +96,51 @@ func TestSlowAnswerShortensNoCooldown(t *testing.T) {
 		return
 	}
 	t.Error("the circuit is not open for a process that reads it")
+}
+
+// R-FLT-15: counts were written, the answer was lost, and so was the store: what
+// became of them can only be asked later. They count once.
+func TestCountsAnsweredByNobody(t *testing.T) {
+	t.Skip("SKIP engine: events of a batch whose fate could not be looked up are sent again under the next batch's number, and count twice where the first one was applied")
+	clock := enginetest.NewClock()
+	s := &awkward{Store: memory.New(memory.Options{Now: clock.Now})}
+	policy := casePolicy(t)
+	c := s.on(t, policy, clock)
+	calls := uint64(0)
+	call := func() {
+		t.Helper()
+		calls++
+		if _, err := c.Do(t.Context(), model(fmt.Sprint("r", calls)), func(context.Context, engine.Call) taxonomy.Observation { return answered(200, fine) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat := func() {
+		clock.Advance(100 * time.Millisecond)
+		c.Engine().Tick(t.Context())
+	}
+	call()
+	beat()
+	call()
+	s.lost = true
+	beat()
+	call()
+	beat()
+	s.lost = false
+	call()
+	beat()
+	second := s.on(t, policy, clock)
+	seen := 0
+	for _, l := range second.Registry().List(true, clock.Mono()) {
+		if l.Breaker == "provider" {
+			seen++
+			if n := l.Circuit.Window.Sum.Total(); n != calls {
+				t.Errorf("%s counts %d, %d calls were made", l.Scope, n, calls)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("nothing is stored")
+	}
 }
 
 // R-CALL-2: a result that arrives while the expiry of its permit is being
