@@ -7,7 +7,7 @@ LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 DAY     ?= 1000000
 
-.PHONY: help build run demo test race check policies cases day bench fuzz campaigns cover lint clean
+.PHONY: help build run demo test race check policies cases day bench fleet fuzz campaigns cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ day: ## generate a day of a million receipts and replay it; a few minutes and 1 
 
 bench: ## figures side by side: RATIO name value bound ok|short
 	@sh .ci/bench
+
+fleet: ## real processes on a real PostgreSQL, the long forms: outage, budget, queue, partitions, failovers, kills; about ten minutes
+	FUSEBOX_LONG=1 CI=true $(GO) test ./sdk -run 'TestFleet|TestSlowAnswer|TestCounts|TestResultDuring|TestWallClock' -v -count=1 -timeout 60m
+	FUSEBOX_LONG=1 CI=true $(GO) test ./engine/state/... -v -count=1 -timeout 60m
 
 fuzz: ## every fuzz target for FUZZTIME each (default 20s)
 	@sh .ci/fuzz $(FUZZTIME)

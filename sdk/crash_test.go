@@ -15,6 +15,7 @@ import (
 
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/engine/state/postgres/postgrestest"
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -31,7 +32,12 @@ func TestMain(m *testing.M) {
 		child(what)
 		os.Exit(3) // it should have been killed
 	}
-	os.Exit(m.Run())
+	if told := os.Getenv(fleetEnv); told != "" {
+		fleetMember(told)
+	}
+	code := m.Run()
+	postgrestest.Done()
+	os.Exit(code)
 }
 
 func child(what string) {

@@ -53,6 +53,7 @@ func (s *Store) Update(ctx context.Context, key string, f func(state.Doc) ([]byt
 	var out state.Doc
 	err := s.do(ctx, "update "+key, func(t *tx) error {
 		l := t.lock(key)
+		t.later()
 		if err := t.flush(); err != nil {
 			return err
 		}

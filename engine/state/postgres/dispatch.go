@@ -61,6 +61,7 @@ func (t *tx) look(d state.Dispatch) (v seen, err error) {
 		})
 	}
 	v.docs = t.lock(leaseKeys(d)...)
+	t.later()
 	err = t.flush() // fills v
 	return v, err
 }

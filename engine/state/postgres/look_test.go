@@ -6,33 +6,34 @@ import (
 	"testing"
 
 	"github.com/fusebox-dev/fusebox/engine/state/postgres"
+	"github.com/fusebox-dev/fusebox/engine/state/postgres/postgrestest"
 )
 
 // Look says before anybody opens the store what Open would refuse, and what it
 // would not notice, each with what to do.
 func TestLook(t *testing.T) {
-	s := need(t)
+	s := postgrestest.Need(t)
 	plain := func(user, more string) string {
-		return fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable%s", user, s.port, more)
+		return fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable%s", user, s.Port, more)
 	}
 	made, newer := schema(), schema()
 	open(t, postgres.Options{Schema: made}).Close()
 	open(t, postgres.Options{Schema: newer}).Close()
-	run1(t, s.url("postgres"), "INSERT INTO "+newer+".version VALUES (99, 0)")
-	run1(t, s.url("postgres"), "CREATE ROLE onlooker LOGIN")
+	s.Exec(t, "INSERT INTO "+newer+".version VALUES (99, 0)")
+	s.Exec(t, "CREATE ROLE onlooker LOGIN")
 	foreign := schema()
-	run1(t, s.url("postgres"), "CREATE SCHEMA "+foreign)
-	run1(t, s.url("postgres"), "CREATE TABLE "+foreign+".invoice (id text)")
+	s.Exec(t, "CREATE SCHEMA "+foreign)
+	s.Exec(t, "CREATE TABLE "+foreign+".invoice (id text)")
 	for name, c := range map[string]struct {
 		url, schema string
 		refused     bool
 		trouble     string // "" is none
 		seen        string
 	}{
-		"well":           {s.url("postgres"), made, false, "", "the tables have version 1, the latest"},
-		"not there yet":  {s.url("postgres"), schema(), false, "", "is not there yet"},
-		"newer tables":   {s.url("postgres"), newer, true, "have version 99, and this program knows 1", ""},
-		"another's":      {s.url("postgres"), foreign, false, "1 table of somebody else's", ""},
+		"well":           {s.URL("postgres"), made, false, "", "the tables have version 1, the latest"},
+		"not there yet":  {s.URL("postgres"), schema(), false, "", "is not there yet"},
+		"newer tables":   {s.URL("postgres"), newer, true, "have version 99, and this program knows 1", ""},
+		"another's":      {s.URL("postgres"), foreign, false, "1 table of somebody else's", ""},
 		"no right":       {plain("onlooker", ""), made, true, "user onlooker may not use schema " + made, ""},
 		"may not make":   {plain("onlooker", ""), schema(), true, "user onlooker may not make it", ""},
 		"commit off":     {plain("fusebox", "&synchronous_commit=off"), made, true, "synchronous_commit is off", ""},

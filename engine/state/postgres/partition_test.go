@@ -10,14 +10,15 @@ import (
 
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/engine/state/postgres"
+	"github.com/fusebox-dev/fusebox/engine/state/postgres/postgrestest"
 	"github.com/fusebox-dev/fusebox/engine/state/statetest"
 )
 
 // behind opens a store through a proxy, and the same tables directly.
 func behind(t *testing.T) (proxied, direct *postgres.Store, p *statetest.Proxy) {
 	t.Helper()
-	s := need(t)
-	p = statetest.NewProxy(t, fmt.Sprint("127.0.0.1:", s.port))
+	s := postgrestest.Need(t)
+	p = statetest.NewProxy(t, fmt.Sprint("127.0.0.1:", s.Port))
 	o := postgres.Options{Schema: schema()}
 	direct = open(t, o)
 	proxied, err := postgres.Open(t.Context(), fmt.Sprintf("postgres://fusebox@127.0.0.1:%d/postgres?sslmode=disable&pool_max_conns=4", p.Port()), o)

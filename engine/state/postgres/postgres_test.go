@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/engine/state/postgres"
+	"github.com/fusebox-dev/fusebox/engine/state/postgres/postgrestest"
 	"github.com/fusebox-dev/fusebox/engine/state/statetest"
 )
 
@@ -21,20 +21,17 @@ func openAddress(ctx context.Context, address string) (state.Store, error) {
 	return postgres.Open(ctx, url, postgres.Options{Schema: schema})
 }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if os.Getenv(statetest.EnvRole) == "" {
-		var err error
-		if shared, err = newServer(); err != nil && !errors.Is(err, errNoServer) {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+func TestMain(m *testing.M) {
+	if told := os.Getenv(hotEnv); told != "" {
+		if err := hotChild(told); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
 		}
-		if shared != nil {
-			defer shared.remove()
-		}
+		os.Exit(0)
 	}
-	return statetest.Main(m, openAddress)
+	code := statetest.Main(m, openAddress)
+	postgrestest.Done()
+	os.Exit(code)
 }
 
 var spaces atomic.Int64
@@ -42,14 +39,14 @@ var spaces atomic.Int64
 // schema names a schema that nobody has used.
 func schema() string { return fmt.Sprint("s", spaces.Add(1)) }
 
-func place(t *testing.T) string { return need(t).url("postgres") + " " + schema() }
+func place(t *testing.T) string { return postgrestest.Need(t).URL("postgres") + " " + schema() }
 
 func open(t testing.TB, o postgres.Options) *postgres.Store {
 	t.Helper()
 	if o.Schema == "" {
 		o.Schema = schema()
 	}
-	s, err := postgres.Open(context.Background(), need(t).url("postgres"), o)
+	s, err := postgres.Open(context.Background(), postgrestest.Need(t).URL("postgres"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +55,7 @@ func open(t testing.TB, o postgres.Options) *postgres.Store {
 }
 
 func TestStore(t *testing.T) {
-	need(t)
+	postgrestest.Need(t)
 	statetest.Run(t,
 		func(t *testing.T) state.Store { return open(t, postgres.Options{}) },
 		statetest.WithClock(func(t *testing.T, now func() time.Time) state.Store { return open(t, postgres.Options{Now: now}) }),

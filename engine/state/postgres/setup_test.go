@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/engine/state/postgres"
+	"github.com/fusebox-dev/fusebox/engine/state/postgres/postgrestest"
 	"github.com/fusebox-dev/fusebox/engine/state/statetest"
 )
 
@@ -33,9 +35,9 @@ func refuses(t *testing.T, url string, o postgres.Options, kind error, hint stri
 }
 
 func TestRefusedAtTheDoor(t *testing.T) {
-	s := need(t)
+	s := postgrestest.Need(t)
 	plain := func(user, database, more string) string {
-		return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable%s", user, s.port, database, more)
+		return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable%s", user, s.Port, database, more)
 	}
 	t.Run("no server", func(t *testing.T) {
 		refuses(t, "postgres://fusebox:geheim@127.0.0.1:1/postgres?sslmode=disable", postgres.Options{}, state.ErrUnavailable, "127.0.0.1:1/postgres")
@@ -44,7 +46,7 @@ func TestRefusedAtTheDoor(t *testing.T) {
 		refuses(t, "postgres://fusebox:geheim@127.0.0.1:x/postgres", postgres.Options{}, state.ErrInvalid, "open state store")
 	})
 	t.Run("bad schema", func(t *testing.T) {
-		refuses(t, s.url("postgres"), postgres.Options{Schema: `a"; DROP`}, state.ErrInvalid, "not a plain lower-case name")
+		refuses(t, s.URL("postgres"), postgres.Options{Schema: `a"; DROP`}, state.ErrInvalid, "not a plain lower-case name")
 	})
 	t.Run("no database", func(t *testing.T) {
 		refuses(t, plain("fusebox", "missing", ""), postgres.Options{}, state.ErrUnavailable, "the database does not exist; create it")
@@ -58,26 +60,26 @@ func TestRefusedAtTheDoor(t *testing.T) {
 	t.Run("newer schema", func(t *testing.T) {
 		name := schema()
 		open(t, postgres.Options{Schema: name}).Close()
-		run1(t, s.url("postgres"), "INSERT INTO "+name+".version VALUES (99, 0)")
-		refuses(t, s.url("postgres"), postgres.Options{Schema: name}, state.ErrUnavailable, "has version 99 and this program knows")
+		s.Exec(t, "INSERT INTO "+name+".version VALUES (99, 0)")
+		refuses(t, s.URL("postgres"), postgres.Options{Schema: name}, state.ErrUnavailable, "has version 99 and this program knows")
 	})
 	t.Run("no right to make the schema", func(t *testing.T) {
-		run1(t, s.url("postgres"), "CREATE ROLE plain LOGIN")
+		s.Exec(t, "CREATE ROLE plain LOGIN")
 		refuses(t, plain("plain", "postgres", ""), postgres.Options{Schema: "forbidden"}, state.ErrUnavailable, "make it and give it to this user")
 	})
 	t.Run("fsync off", func(t *testing.T) {
-		own := ownServer(t, "fsync=off")
-		refuses(t, own.url("postgres"), postgres.Options{}, state.ErrUnavailable, "would lose what it acknowledged")
+		own := postgrestest.Own(t, "fsync=off")
+		refuses(t, own.URL("postgres"), postgres.Options{}, state.ErrUnavailable, "would lose what it acknowledged")
 	})
 }
 
 // A user without any special right serves, once the schema is its own.
 func TestPlainUser(t *testing.T) {
-	s := need(t)
+	s := postgrestest.Need(t)
 	name := schema()
-	run1(t, s.url("postgres"), "CREATE ROLE modest LOGIN")
-	run1(t, s.url("postgres"), "CREATE SCHEMA "+name+" AUTHORIZATION modest")
-	st, err := postgres.Open(t.Context(), fmt.Sprintf("postgres://modest@127.0.0.1:%d/postgres?sslmode=disable", s.port), postgres.Options{Schema: name})
+	s.Exec(t, "CREATE ROLE modest LOGIN")
+	s.Exec(t, "CREATE SCHEMA "+name+" AUTHORIZATION modest")
+	st, err := postgres.Open(t.Context(), fmt.Sprintf("postgres://modest@127.0.0.1:%d/postgres?sslmode=disable", s.Port), postgres.Options{Schema: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,7 @@ func TestPlainUser(t *testing.T) {
 // Behind PgBouncer in transaction mode there are no statements that outlive a
 // transaction; pgx has modes for it, and all of them serve.
 func TestWithoutPreparedStatements(t *testing.T) {
-	s := need(t)
+	s := postgrestest.Need(t)
 	parts := []string{"dispatch"}
 	if statetest.Long() {
 		parts = append(parts, "model", "circuits", "runs", "queue", "budgets", "intents", "approvals")
@@ -100,7 +102,7 @@ func TestWithoutPreparedStatements(t *testing.T) {
 			open := func(t *testing.T, o postgres.Options) state.Store {
 				t.Helper()
 				o.Schema = schema()
-				st, err := postgres.Open(context.Background(), s.url("postgres")+"&default_query_exec_mode="+mode, o)
+				st, err := postgres.Open(context.Background(), s.URL("postgres")+"&default_query_exec_mode="+mode, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -129,12 +131,12 @@ func TestUnkeepableText(t *testing.T) {
 
 // Two processes open new tables at the same time.
 func TestOpenTogether(t *testing.T) {
-	s := need(t)
+	s := postgrestest.Need(t)
 	name := schema()
 	errs := make(chan error)
 	for range 6 {
 		go func() {
-			st, err := postgres.Open(context.Background(), s.url("postgres"), postgres.Options{Schema: name})
+			st, err := postgres.Open(context.Background(), s.URL("postgres"), postgres.Options{Schema: name})
 			if err == nil {
 				err = st.Close()
 			}
@@ -150,27 +152,40 @@ func TestOpenTogether(t *testing.T) {
 
 // Every method that promises durability waits for the server's sync.
 func TestFsyncAudit(t *testing.T) {
-	need(t)
+	postgrestest.Need(t)
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("SKIP fsync audit: strace is not installed")
 	}
-	s, err := emptyServer()
+	s, err := postgrestest.Stopped()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.remove)
-	if err := s.init(); err != nil {
-		t.Fatal(err)
-	}
-	s.strace, s.trace = strace, filepath.Join(s.dir, "trace")
-	if err := s.start(); err != nil {
+	t.Cleanup(s.Remove)
+	s.Strace, s.Trace = strace, filepath.Join(s.Dir, "trace")
+	if err := s.Start(); err != nil {
 		t.Skipf("SKIP fsync audit: strace may not trace here: %v", err)
 	}
-	st, err := postgres.Open(t.Context(), s.url("postgres"), postgres.Options{})
+	st, err := postgres.Open(t.Context(), s.URL("postgres"), postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	statetest.AuditServer(t, st, s.trace)
+	statetest.AuditServer(t, st, s.Trace)
+}
+
+// Where no server is installed these tests are skipped and say so; with CI set
+// that is a failure, so that nobody takes silence for a pass.
+func TestAbsenceIsNeverSilent(t *testing.T) {
+	for _, c := range []struct {
+		ci, says string
+		fails    bool
+	}{{"", "SKIP postgres: " + postgrestest.ErrNoServer.Error(), false}, {"true", "CI runs without a PostgreSQL server", true}} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestOpenTogether$", "-test.v")
+		cmd.Env = append(os.Environ(), postgrestest.EnvBinaries+"="+t.TempDir(), "CI="+c.ci)
+		out, err := cmd.CombinedOutput()
+		if (err != nil) != c.fails || !strings.Contains(string(out), c.says) {
+			t.Errorf("CI=%q: %v, %s", c.ci, err, out)
+		}
+	}
 }

@@ -165,12 +165,20 @@ func (t *tx) ask(q string, args []any, f func(scan) error) {
 	})
 }
 
+// later queues the question for the moment once more, behind a lock that may have
+// been waited for: what is decided under it is decided at that time, or a wait
+// would shorten every cooldown and lengthen every claim by as much.
+func (t *tx) later() {
+	t.ask("SELECT "+momentSQL, nil, func(row scan) error { return t.s.scanMoment(row, &t.moment) })
+}
+
 // row sends what is queued and reads at most one row.
 func (t *tx) row(q string, args []any, dest ...any) (found bool, err error) {
 	t.ask(q, args, func(row scan) error {
 		found = true
 		return row(dest...)
 	})
+	t.later()
 	err = t.flush() // sets found
 	return found, err
 }
