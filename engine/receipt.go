@@ -50,6 +50,7 @@ func (e *Engine) receiptFor(kind receipts.Kind, class receipts.Delivery, p *Poli
 func (p *Permit) receipt(kind receipts.Kind, class receipts.Delivery) *receipts.Receipt {
 	r := p.e.receiptFor(kind, class, p.policy, &p.op)
 	p.arm.label(r)
+	p.trace(r)
 	return r
 }
 
