@@ -57,7 +57,7 @@ func newMeter() *meter {
 	m.shortCut = m.counter("short_circuited_total", "Calls that were not sent because a circuit was not closed.", []string{"breaker", "layer", "mode", "reason"}, 0, 3)
 	m.probes = m.counter("probes_total", "Rights to probe a circuit, by what became of them.", []string{"breaker", "result"}, 0)
 	m.fallbacks = m.counter("fallbacks_total", "Candidates of a contract that were tried.", []string{"layer", "fallback", "result"}, 1)
-	m.quality = m.counter("fallback_quality_total", "Fallbacks by quality: full, each declared loss, deferred to later or to a person, or unanswered.", []string{"fallback", "quality"}, 0)
+	m.quality = m.counter("fallback_quality_total", "Fallbacks by quality: full, each declared loss, deferred to later or to a person, or unanswered.", []string{"fallback", "quality"}, 0, 1)
 	m.expired = m.counter("queue_expired_total", "Queued work that was discarded because it was stale.", []string{"breaker"}, 0)
 	m.queued = m.counter("queue_items_total", "Queued work, by what became of it.", []string{"fate"}, 0)
 	m.unretried = m.counter("retries_suppressed_total", "Calls that were not tried again although that might have helped.", []string{"reason"}, 0)

@@ -62,14 +62,14 @@ func (s *series) add(n float64, labels ...string) {
 func (s *series) new(key [maxLabels]string, n int) prometheus.Counter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	full := len(s.seen) >= maxSeries
-	if full || slices.ContainsFunc(key[:n], unfit) {
-		s.overflow.Inc()
-		for _, i := range s.free {
-			if full || unfit(key[i]) {
-				key[i] = other
-			}
+	full, changed := len(s.seen) >= maxSeries, false
+	for i := range key[:n] {
+		if unfit(key[i]) || full && slices.Contains(s.free, i) {
+			key[i], changed = other, true
 		}
+	}
+	if changed {
+		s.overflow.Inc()
 	}
 	if c := s.seen[key]; c != nil {
 		return c
