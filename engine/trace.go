@@ -114,7 +114,7 @@ func (p *Permit) endDispatch(rej *Rejection) {
 
 // endAttempt ends the span of what was sent with what came of it.
 func (p *Permit) endAttempt(v taxonomy.Verdict, changes []breaker.Change, r *receipts.Receipt, sent bool) {
-	if p.span == nil {
+	if p.span == nil || p.undeclared() { // what nobody declared has no step of its own
 		return
 	}
 	for i := range changes {
