@@ -70,6 +70,7 @@ func (s *server) operatorPlane() http.Handler {
 	mux.HandleFunc("GET /v1/intents", s.intents)
 	mux.HandleFunc("GET /v1/queue", s.getQueue)
 	mux.HandleFunc("GET /v1/approvals", s.getApprovals)
+	mux.HandleFunc("GET /v1/report", s.getReport)
 	mux.HandleFunc("GET /v1/rollout", s.getRollout)
 	mux.HandleFunc("POST /v1/rollout/{step}", s.changes(mayOperate, s.postRollout))
 	mux.HandleFunc("POST /v1/overrides", s.changes(mayOperate, s.postOverride))
