@@ -7,7 +7,7 @@ LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 DAY     ?= 1000000
 
-.PHONY: help build run demo test race check policies cases day bench fleet fuzz campaigns cover lint clean
+.PHONY: help build run demo test race check policies alerts cases day bench fleet fuzz campaigns cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ policies: bin/opa ## check and test policies/ with the stock opa tool
 	bin/opa check --strict --capabilities rego/capabilities.json -s rego/schemas policies
 	bin/opa test --fail-on-empty --coverage --threshold 95 policies >/dev/null
 	bin/opa test policies
+
+alerts: ## check and test the alert rules with promtool
+	@command -v promtool >/dev/null || { echo "make alerts needs promtool, which comes with Prometheus (Debian: apt-get install prometheus)"; exit 1; }
+	cd cmd/fusebox/alerts && promtool check rules fusebox.rules.yml && promtool test rules fusebox.test.yml
 
 cases: ## the feared states, with the real bundle, SQLite and table
 	$(GO) test ./sdk -run 'TestCases' -v

@@ -64,6 +64,7 @@ type Permit struct {
 	widens    bool                // a candidate's authority grants more than the version in force
 	given     *taxonomy.Operation // as the caller gave it, in a candidate's arm
 	shadow    *shadowCall         // what a candidate beside makes of the same call; nil without one
+	span      Span                // of the step under way; nil where nobody follows traces
 }
 
 // ID names the permit; its intent has the same id.
@@ -102,9 +103,12 @@ func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) 
 		if err != nil {
 			return nil, err
 		}
-		rej, stale, crashed := p.guarded(ctx)
+		in, span := e.start(ctx, StepAdmit, &p.op)
+		p.span = span
+		rej, stale, crashed := p.guarded(in)
 		if stale || crashed {
 			p.free()
+			p.endAdmit(nil)
 			switch {
 			case crashed:
 				home = "candidate_failed"
@@ -115,10 +119,13 @@ func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) 
 		}
 		if rej != nil {
 			p.free()
-			return nil, p.refuse(rej)
+			err := p.refuse(rej)
+			p.endAdmit(rej)
+			return nil, err
 		}
 		e.meter.Stage("admit", time.Duration(e.clock.Mono()-start))
-		e.meter.Decision(taxonomy.LayerProvider, "", taxonomy.DecideAllow, "admitted")
+		e.meter.Decision(p.mode(), p.layer(), "", taxonomy.DecideAllow, "admitted")
+		p.endAdmit(nil)
 		return p, nil
 	}
 }

@@ -107,11 +107,12 @@ func (p *Permit) refuse(rej *Rejection) error {
 	r.Parent = p.admission // of a refusal after all, at dispatch: its questions lie with the admission
 	r.Circuits = p.circuits
 	p.informs(r)
+	p.trace(r)
 	evaluated(r, p.judged)
 	p.remember(r)
 	rej.Receipt = e.note(r).String()
 	p.admission = r.ID
 	p.admitted(rej)
-	e.meter.Decision(rej.Layer, rej.Breaker, rej.Decision, rej.Reason)
+	e.meter.Decision(p.mode(), rej.Layer, rej.Breaker, rej.Decision, rej.Reason)
 	return rej
 }

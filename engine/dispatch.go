@@ -27,6 +27,9 @@ func (p *Permit) Dispatch(ctx context.Context, send Send) (taxonomy.Observation,
 	if err := p.Mark(ctx); err != nil {
 		return taxonomy.Observation{}, err
 	}
+	if p.span != nil {
+		ctx = p.span.In(ctx)
+	}
 	start := p.e.clock.Mono()
 	obs := p.send(ctx, send)
 	obs.Operation = p.op
@@ -61,13 +64,16 @@ func (p *Permit) Mark(ctx context.Context) error {
 		p.phase.Store(issued) // the expiry that is on its way releases it
 		return fmt.Errorf("dispatch %s: %w", p.op.Name, ErrPermitExpired)
 	}
+	_, p.span = p.e.start(ctx, StepDispatch, &p.op)
 	rej := p.mark(ctx)
+	p.endDispatch(rej)
 	if rej != nil {
 		p.phase.Store(released)
 		p.giveBack(ctx)
 		p.free()
 		return p.refuse(rej)
 	}
+	_, p.span = p.e.start(ctx, StepAttempt, &p.op)
 	p.phase.Store(dispatched)
 	p.e.permits.extend(p, p.lifetime())
 	return p.e.hit("after-intent-before-send")
@@ -77,7 +83,9 @@ func (p *Permit) Mark(ctx context.Context) error {
 // budget block and its probe leases.
 func (p *Permit) giveBack(ctx context.Context) {
 	p.spend.Settle(state.Amounts{})
-	p.arm.leased(ctx, "release", p.path.Release(p.ticket, p.e.clock.Mono()))
+	rec := p.path.Release(p.ticket, p.e.clock.Mono())
+	p.probed(&rec)
+	p.arm.leased(ctx, "release", rec)
 }
 
 func (p *Permit) usedError() error {
@@ -197,6 +205,9 @@ func (p *Permit) commit(ctx context.Context, d state.Dispatch, granted func()) *
 // probeBusy is the rejection of a call that would have been a probe, and of whose
 // circuit the store gave no lease: another process has it.
 func (p *Permit) probeBusy(leases []state.LeaseUpdate, cause error) *Rejection {
+	for _, l := range leases {
+		p.e.meter.Probe(breakerOf(strings.TrimPrefix(l.Key, p.arm.prefix)), probeBusy)
+	}
 	rej := &Rejection{Layer: p.layer(), Scope: target(&p.op), Reason: "probe_busy", Next: "wait", Class: taxonomy.PersistentDependency, Cause: cause}
 	if len(leases) == 1 { // of several it is not known which one was refused
 		key := strings.TrimPrefix(leases[0].Key, p.arm.prefix)

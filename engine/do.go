@@ -35,7 +35,10 @@ func (f *Failed) Error() string {
 // an error for every outcome but SUCCEEDED: a *Rejection when nothing was sent,
 // a *Failed otherwise. The Result is meaningful in both cases.
 func (e *Engine) Do(ctx context.Context, op taxonomy.Operation, send Send) (Result, error) {
-	return e.do(ctx, op, send, hold{})
+	if e.parts.Tracer == nil {
+		return e.do(ctx, op, send, hold{})
+	}
+	return e.traced(ctx, op, func(ctx context.Context) (Result, error) { return e.do(ctx, op, send, hold{}) })
 }
 
 // A hold is what a call must leave for what may follow it.
@@ -199,6 +202,7 @@ func (l *loop) next(op *taxonomy.Operation, res Result) (wait time.Duration, exh
 // when an attempt was dispatched, FAILED_BEFORE_SEND only when nothing left, and
 // UNKNOWN while a write is unresolved. The class stays that of the last attempt.
 func (l *loop) exhausted(op taxonomy.Operation, reason string, last Result) (Result, error) {
+	l.e.meter.Unretried(reason)
 	last.Operation = op
 	last.Last = last.Verdict
 	v := taxonomy.Verdict{Class: last.Last.Class, Reason: reason, By: "engine"}

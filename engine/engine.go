@@ -34,6 +34,7 @@ type Parts struct {
 	Clock       Clock                 // default: the machine's
 	Draw        func() float64        // in [0, 1); default: random. Jitter and ramp shares come from it
 	Meter       Meter                 // default: counts nothing
+	Tracer      Tracer                // nil shows nothing
 	Reconcilers map[string]Reconciler // by the name that policy's [[tool]] entries use
 	Checker     Checker               // default: checks nothing
 	Faults      Faults                // tests only

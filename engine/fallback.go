@@ -61,6 +61,13 @@ type Taken struct {
 // an alternate passes admission, its own circuits and the same budget. Two
 // answers are never joined.
 func (e *Engine) DoWith(ctx context.Context, op taxonomy.Operation, send Send, m Means) (Result, error) {
+	if e.parts.Tracer == nil {
+		return e.doWith(ctx, op, send, m)
+	}
+	return e.traced(ctx, op, func(ctx context.Context) (Result, error) { return e.doWith(ctx, op, send, m) })
+}
+
+func (e *Engine) doWith(ctx context.Context, op taxonomy.Operation, send Send, m Means) (Result, error) {
 	budget := ExecutionBudgetOf(ctx)
 	_, policy := e.armFor(&op)
 	_ = e.prepare(policy, &op) // Do says what is wrong with it
@@ -165,13 +172,17 @@ func mayFallBack(res *Result) bool {
 }
 
 // fallBack chooses among the declared candidates and carries the choice out.
-func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, error) {
+func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (taken *Taken, err error) {
 	arm, policy := e.armFor(&res.Operation)
 	defer policy.release() //nolint:errcheck // a module that does not close cleanly is the sandbox's to report
 	name := contractOf(policy, res)
 	i := slices.IndexFunc(policy.Fallbacks, func(f Fallback) bool { return f.Name == name })
 	if name == "" || i < 0 {
 		return nil, nil
+	}
+	ctx, span := e.start(ctx, StepFallback, &res.Operation)
+	if span != nil {
+		defer func() { span.End(SpanEnd{Policy: policy.Version, Fallback: taken, Failed: taken == nil || err != nil}) }()
 	}
 	in := &taxonomy.FallbackInput{Operation: &res.Operation, Rejection: res.Rejection, Candidates: possible(policy.Fallbacks[i].Candidates, &res.Operation, m)}
 	if in.Rejection == nil {
@@ -194,12 +205,21 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (*Taken, er
 		ok, err := e.take(ctx, contract, t, res, m)
 		first = e.fallbackReceipt(arm, policy, res, t, ok, asked, modules, first)
 		arm.tally.Load().fellBack(t, ok)
+		e.meter.Fallback(fellFrom(res), t, ok)
 		asked, modules = nil, nil
 		if ok {
 			return t, err
 		}
 	}
 	return nil, nil
+}
+
+// fellFrom is the layer that a fallback stands in for.
+func fellFrom(res *Result) taxonomy.Layer {
+	if res.Rejection != nil {
+		return res.Rejection.Layer
+	}
+	return layerOf(&res.Operation)
 }
 
 // declaredOrder stands in where the rules cannot be evaluated: nothing for a

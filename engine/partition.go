@@ -225,7 +225,7 @@ func settingNamed(p *Policy, name string) *breaker.Setting {
 func (s *partition) noteChanges(cs []breaker.Change, cause *receipts.Receipt) {
 	for i := range cs {
 		if s.combine != nil {
-			s.e.meter.Transition(cs[i])
+			s.e.meter.Transition(s.modeOf(&cs[i]), cs[i])
 		}
 		s.tally.Load().change(&cs[i], s.e.clock.Now())
 		r := s.e.transitionReceipt(&cs[i])
@@ -249,6 +249,9 @@ func (s *partition) noteSteps(key string, ts breaker.Transitions, p *Permit) {
 			}
 		}
 		cs = append(cs, c)
+		if p.span != nil {
+			p.span.Transition(&c)
+		}
 	}
 	cause := &receipts.Receipt{ID: p.admission, RequestID: p.op.RequestID, RunID: p.op.RunID, Tenant: p.op.Tenant, Attempt: p.op.Attempt}
 	s.noteChanges(cs, cause)

@@ -55,6 +55,7 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 		return state.Item{}, fmt.Errorf("queue %s: %w", rej.Scope, err)
 	}
 	e.note(e.queueReceipt(policy, it, "queued"))
+	e.meter.Queue(policy.waitsFor(it.Dependency), "queued")
 	return it, nil
 }
 
@@ -260,6 +261,7 @@ func (e *Engine) discarded(it state.Item, reason string) {
 	policy := e.current()
 	defer func() { _ = policy.release() }()
 	e.note(e.queueReceipt(policy, it, reason))
+	e.meter.Queue(policy.waitsFor(it.Dependency), reason)
 }
 
 func (e *Engine) queueReceipt(p *Policy, it state.Item, reason string) *receipts.Receipt {

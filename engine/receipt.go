@@ -50,6 +50,7 @@ func (e *Engine) receiptFor(kind receipts.Kind, class receipts.Delivery, p *Poli
 func (p *Permit) receipt(kind receipts.Kind, class receipts.Delivery) *receipts.Receipt {
 	r := p.e.receiptFor(kind, class, p.policy, &p.op)
 	p.arm.label(r)
+	p.trace(r)
 	return r
 }
 
@@ -114,9 +115,23 @@ func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []rec
 		r.Layer, r.Breaker, r.Scope, r.Signal = f.Layer, f.Breaker, f.Scope, receipts.Some(f.Signal)
 	}
 	r.Flags = append(r.Flags, p.flags...)
+	if p.Probe() {
+		r.Flags = append(r.Flags, "probe")
+	}
+	used := p.used(obs)
+	r.Budget = appendUsed(r.Budget, "used_cost_nano_usd", used.CostNanoUSD)
+	r.Budget = appendUsed(r.Budget, "used_tokens", used.Tokens)
 	p.informs(r)
 	j.module(r)
 	return r
+}
+
+// appendUsed says what an attempt used, for the cost of what it brought.
+func appendUsed(list []receipts.Count, name string, n int64) []receipts.Count {
+	if n <= 0 {
+		return list
+	}
+	return append(list, receipts.Count{Name: name, N: min(n, 1<<53-1)})
 }
 
 // module notes one module that was asked: what it was given, said and cost.

@@ -24,6 +24,7 @@ func (p *Permit) record(ctx context.Context, v taxonomy.Verdict, feeds []taxonom
 	e := p.e
 	start := e.clock.Mono()
 	rec, out := p.count(v, feeds, obs, start)
+	p.probed(&rec)
 	err := p.arm.carry(ctx, rec)
 	up, uerr := p.arm.rollUp(ctx, rec.Changes)
 	out.changes, err = append(out.changes, up...), errors.Join(err, uerr)
@@ -90,6 +91,7 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 				e.meter.StoreError("install", err)
 			}
 			p.arm.noteSteps(needs[i].Key, g.t, p)
+			e.meter.Probe(breakerOf(needs[i].Key), probeGranted)
 		}
 		p.renewAt = e.clock.Mono().Add(p.path.ShortestLease(p.ticket) / 3)
 	}

@@ -184,7 +184,8 @@ type TrialReport struct {
 	Trial       Figures                `json:"trial"`
 	Differences map[string]int64       `json:"differences"` // decisions and verdicts, by kind
 	Looser      int64                  `json:"authority_looser"`
-	Shed        int64                  `json:"shed"` // calls that were not compared, because the queue was full
+	Shed        int64                  `json:"shed"`                  // calls that were not compared, because the queue was full
+	LowQuality  []string               `json:"low_quality,omitempty"` // semantic circuits that are open for the candidate, and not for the version in force
 	Review      Review                 `json:"review"`
 }
 
@@ -204,6 +205,7 @@ func (e *Engine) TrialReport() (r TrialReport, ok bool) {
 	}
 	c := t.figures
 	r.ID, r.Stage, r.BasisPoints, r.Candidate = t.ID, t.Stage, t.BasisPoints, t.Candidate.Version
+	r.LowQuality = e.lowQuality()
 	r.Control, r.Trial, r.Review = c.control.figures(), c.candidate.figures(), c.candidate.reviewed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,6 +214,19 @@ func (e *Engine) TrialReport() (r TrialReport, ok bool) {
 	}
 	r.Looser, r.Shed = c.authorityLooser, c.shed
 	return r, true
+}
+
+// lowQuality are the semantic circuits that only the candidate opened.
+func (e *Engine) lowQuality() (scopes []string) {
+	for _, l := range e.TrialCircuits() {
+		if l.Layer != taxonomy.LayerSemantic.String() || l.Circuit.State == breaker.Closed {
+			continue
+		}
+		if c, _ := e.home.registry.Circuit(l.Key); c.State == breaker.Closed {
+			scopes = append(scopes, l.Scope)
+		}
+	}
+	return scopes
 }
 
 // TrialCircuits are the circuits of a candidate that are not as good as new: in

@@ -205,6 +205,9 @@ func (c *Criteria) Judge(r *TrialReport, age, whole time.Duration) Verdict {
 		return v
 	}
 	v.Reasons = append(v.Reasons, v.risks()...)
+	for _, scope := range r.LowQuality {
+		v.Reasons = append(v.Reasons, fmt.Sprintf("semantic circuit %s is open for the candidate alone", scope))
+	}
 	if r.Looser > 0 && !c.AllowLooser {
 		v.Reasons = append(v.Reasons, fmt.Sprintf("authority would grant more in %d decisions, and nobody said that it may", r.Looser))
 	}

@@ -79,7 +79,12 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %s because of %q, want %s because of %q", name, v.Judgement, v.Reasons, c.want, c.why)
 		}
 	}
-	criteria := engine.Criteria{AllowLooser: true}
+	// R-OPS-6: a semantic circuit of the candidate blocks its rollout.
+	criteria := engine.Criteria{}
+	if v := criteria.Judge(&engine.TrialReport{Stage: taxonomy.ModeCanary, Control: better.control, Trial: better.candidate, LowQuality: []string{"quality:reply"}}, time.Hour, time.Hour); v.Judgement != engine.Hold || !strings.Contains(strings.Join(v.Reasons, ";"), "quality:reply") {
+		t.Errorf("a candidate of low quality: %s, %q", v.Judgement, v.Reasons)
+	}
+	criteria = engine.Criteria{AllowLooser: true}
 	if v := criteria.Judge(&engine.TrialReport{Stage: taxonomy.ModeCanary, Control: better.control, Trial: better.candidate, Looser: 4}, time.Hour, time.Hour); v.Judgement != engine.Advance {
 		t.Errorf("authority that may grant more: %s, %q", v.Judgement, v.Reasons)
 	}

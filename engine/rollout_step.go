@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -63,6 +64,11 @@ func figuresOf(r *TrialReport) []receipts.Count {
 // Add joins what another process, or an earlier life of this one, knows of the
 // same stage of the same trial.
 func (r *TrialReport) Add(o *TrialReport) {
+	for _, scope := range o.LowQuality {
+		if !slices.Contains(r.LowQuality, scope) {
+			r.LowQuality = append(r.LowQuality, scope)
+		}
+	}
 	r.Control.Add(o.Control)
 	r.Trial.Add(o.Trial)
 	if r.Differences == nil {

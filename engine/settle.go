@@ -105,12 +105,15 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	errs = errors.Join(errs, err)
 	p.concluded(&obs, j.verdict, rec.feeds, r)
 	p.arm.noteChanges(rec.changes, r)
+	used := p.used(&obs)
 	e.meter.Outcome(r.Layer, j.verdict, time.Duration(obs.ElapsedMS)*time.Millisecond)
+	e.meter.Used(r.Layer, j.verdict, used)
+	p.endAttempt(j.verdict, rec.changes, r, r.RemoteCallAttempted)
 	if errs != nil {
 		errs = fmt.Errorf("settle %s: %w", p.op.Name, errs)
 	}
 	return Result{Operation: p.op, Observation: obs, Verdict: j.verdict, Feeds: rec.feeds, Changes: rec.changes,
-		Used: p.used(&obs), Next: next(j.verdict), Policy: p.policy.Version, Receipt: r.ID.String(), Index: index, Durable: durable, Flags: r.Flags}, errs
+		Used: used, Next: next(j.verdict), Policy: p.policy.Version, Receipt: r.ID.String(), Index: index, Durable: durable, Flags: r.Flags}, errs
 }
 
 // undeclaredVerdict is what can be said of something that was sent without a

@@ -107,9 +107,10 @@ type LogConfig struct {
 	Format string `toml:"format"` // "text" (default) or "json"
 }
 
-// TraceConfig says where spans go.
+// TraceConfig says where spans go. Headers for the endpoint, such as a key, come
+// from the environment variable OTEL_EXPORTER_OTLP_HEADERS.
 type TraceConfig struct {
-	Endpoint string  `toml:"endpoint"` // OTLP over HTTP; "" sends none
+	Endpoint string  `toml:"endpoint"` // OTLP over HTTP, "http://127.0.0.1:4318"; "" sends none
 	Share    float64 `toml:"share"`    // of traces that are kept, 0 to 1; default 1
 }
 

@@ -26,6 +26,9 @@ type Parts struct {
 	Build string       // "fusebox/0.1.0", for receipts; default: this module's version
 	Log   *slog.Logger // the process's log; default: discards
 	Meter engine.Meter // default: counts nothing
+	// Tracer shows calls to who follows traces; sdk/tracing has one for
+	// OpenTelemetry. nil shows nothing.
+	Tracer engine.Tracer
 
 	// Policy is a bundle in a file system, in the place of Config.Policies.Path:
 	// an embed.FS of the program, for example.
@@ -278,7 +281,7 @@ func (c *Client) startEngine(ctx context.Context, configured **loaded) (err erro
 	c.engine, err = engine.New(ctx, engine.Parts{
 		Policy: first.policy, Store: c.store, Log: c.log,
 		Owner: state.Owner{Home: home, Slot: c.slot, Incarnation: c.log.Incarnation()},
-		Clock: c.parts.Clock, Draw: c.parts.Draw, Faults: c.parts.Faults, Meter: c.parts.Meter,
+		Clock: c.parts.Clock, Draw: c.parts.Draw, Faults: c.parts.Faults, Meter: c.parts.Meter, Tracer: c.parts.Tracer,
 		Reconcilers: rec, Checker: c.schemas,
 		Build: c.parts.Build, ConfigDigest: c.config.Digest(), Fingerprint: c.prints.of,
 		PermitTTL: c.parts.PermitTTL, StoreWait: time.Duration(c.config.Store.Wait), ReadWait: time.Duration(c.config.Store.ReadWait), LogWait: time.Duration(c.config.Receipts.Wait),

@@ -271,5 +271,6 @@ func (c *Client) earlier(ctx context.Context, r *Rollout) (*engine.TrialReport, 
 	if k.Stage != r.Stage {
 		return nil, nil
 	}
+	k.Report.LowQuality = nil // these circuits are read back from the store
 	return &k.Report, nil
 }

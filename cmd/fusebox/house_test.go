@@ -44,6 +44,7 @@ var rooms = map[string]string{
 	"sdk/httpguard":                      "taxonomy taxonomy/jsonscan engine sdk",
 	"sdk/mcpguard":                       "taxonomy taxonomy/jsonscan engine engine/state receipts sdk",
 	"sdk/guest":                          "taxonomy taxonomy/jsonscan",
+	"sdk/tracing":                        "taxonomy breaker engine",
 	"cmd/fusebox":                        "*",
 }
 
@@ -56,6 +57,7 @@ var libraries = map[string][]string{
 	"github.com/BurntSushi/toml":             {"policies", "sdk"},
 	"github.com/spf13/cobra":                 {"cmd/fusebox"},
 	"github.com/modelcontextprotocol/go-sdk": {"sdk/mcpguard"},
+	"go.opentelemetry.io":                    {"sdk/tracing"},
 }
 
 type listed struct {

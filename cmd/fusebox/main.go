@@ -68,7 +68,7 @@ Start here:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
 	root.AddCommand(
 		serveCommand(), initCommand(), doctorCommand(), mcpCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
-		breakersCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
+		breakersCommand(), reportCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
 		policyCommand(), rolloutCommand(), wasmCommand(), replayCommand(), tokenCommand(), versionCommand(),
 	)
 	strictArgs(root)

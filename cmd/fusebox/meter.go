@@ -10,95 +10,147 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 // meter counts what the engine does, for /metrics. Every label is an enum of
-// ours or a configured name: never a tenant, scope, request, run or argument.
-// Configured names and reasons are capped, so that no module or policy can
-// grow the series without bound.
+// ours or a name or reason of the policy: never a tenant, scope, request, run or
+// argument. What is no enum is capped (meter_series.go), so that no module or
+// policy can grow the series without bound.
 type meter struct {
 	registry *prometheus.Registry
+	overflow prometheus.Counter
+	names    capped // of breakers, modules, contracts and budgets, for gauges
 
-	decisions   *prometheus.CounterVec
-	outcomes    *prometheus.CounterVec
-	transitions *prometheus.CounterVec
-	shortCut    *prometheus.CounterVec
-	openFor     *prometheus.HistogramVec
-	stages      *prometheus.HistogramVec
-	modules     *prometheus.CounterVec
-	storeErrs   *prometheus.CounterVec
-	receiptErrs prometheus.Counter
-	overflow    prometheus.Counter
-
-	names   capped // breakers and modules
-	reasons capped
+	decisions, outcomes, transitions, shortCut    *series
+	probes, fallbacks, quality, expired, queued   *series
+	unretried, modules, storeErrs, cost, openSecs *series
+	receiptErrs                                   prometheus.Counter
+	openFor, stages                               *prometheus.HistogramVec
 
 	mu     sync.Mutex
-	opened map[string]time.Time // by store key of the circuit, since when
+	opened map[openKey]opening
 }
 
-// Caps of what is not an enum. Beyond them the label says "other".
-const (
-	maxNames   = 200
-	maxReasons = 300
-)
+// An openKey is a circuit of the version in force, or of a canary.
+type openKey struct {
+	mode taxonomy.Mode
+	key  string
+}
+
+// An opening is since when a circuit has been open, and up to when that is
+// counted.
+type opening struct {
+	breaker string
+	since   time.Time
+	counted time.Time
+}
 
 func newMeter() *meter {
-	m := &meter{registry: prometheus.NewRegistry(), names: capped{most: maxNames}, reasons: capped{most: maxReasons}, opened: map[string]time.Time{}}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fusebox_" + name, Help: help}, labels)
-		m.registry.MustRegister(c)
-		return c
-	}
-	histogram := func(name, help string, buckets []float64, label string) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "fusebox_" + name, Help: help, Buckets: buckets, NativeHistogramBucketFactor: 1.1}, []string{label})
-		m.registry.MustRegister(h)
-		return h
-	}
-	m.decisions = counter("decisions_total", "Admission decisions.", "layer", "decision", "breaker", "reason")
-	m.outcomes = counter("outcomes_total", "Judged attempts.", "layer", "outcome", "error_class")
-	m.transitions = counter("breaker_transitions_total", "Circuits that changed their state.", "breaker", "from", "to", "reason")
-	m.shortCut = counter("short_circuited_total", "Calls that were not sent because a circuit was not closed.", "breaker", "reason")
-	m.openFor = histogram("open_duration_seconds", "How long circuits stayed open.", []float64{1, 5, 15, 30, 60, 120, 300, 900, 3600}, "breaker")
-	m.stages = histogram("decision_duration_seconds", "Time of one stage of a decision.", []float64{1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1}, "stage")
-	m.modules = counter("wasm_failures_total", "Failures of classifier modules; each cost the module itself and nothing else.", "module", "kind")
-	m.storeErrs = counter("state_store_errors_total", "Errors of the state store.", "op", "kind")
-	m.receiptErrs = prometheus.NewCounter(prometheus.CounterOpts{Name: "fusebox_receipts_errors_total", Help: "Receipts that the log refused."})
+	m := &meter{registry: prometheus.NewRegistry(), names: capped{most: maxNames}, opened: map[openKey]opening{}}
 	m.overflow = prometheus.NewCounter(prometheus.CounterOpts{Name: "fusebox_label_overflow_total", Help: "Times a label value was replaced by \"other\"."})
+	m.decisions = m.counter("decisions_total", "Admission decisions.", []string{"layer", "decision", "mode", "reason"}, 3)
+	m.outcomes = m.counter("outcomes_total", "Judged attempts.", []string{"layer", "outcome", "error_class"})
+	m.transitions = m.counter("breaker_transitions_total", "Circuits that changed their state.", []string{"breaker", "mode", "from", "to", "reason"}, 0, 4)
+	m.shortCut = m.counter("short_circuited_total", "Calls that were not sent because a circuit was not closed.", []string{"breaker", "layer", "mode", "reason"}, 0, 3)
+	m.probes = m.counter("probes_total", "Rights to probe a circuit, by what became of them.", []string{"breaker", "result"}, 0)
+	m.fallbacks = m.counter("fallbacks_total", "Candidates of a contract that were tried.", []string{"layer", "fallback", "result"}, 1)
+	m.quality = m.counter("fallback_quality_total", "Fallbacks by quality: full, each declared loss, deferred to later or to a person, or unanswered.", []string{"fallback", "quality"}, 0, 1)
+	m.expired = m.counter("queue_expired_total", "Queued work that was discarded because it was stale.", []string{"breaker"}, 0)
+	m.queued = m.counter("queue_items_total", "Queued work, by what became of it.", []string{"fate"}, 0)
+	m.unretried = m.counter("retries_suppressed_total", "Calls that were not tried again although that might have helped.", []string{"reason"}, 0)
+	m.modules = m.counter("wasm_failures_total", "Failures of modules and plugins; each cost that one and nothing else.", []string{"module", "kind"}, 0, 1)
+	m.storeErrs = m.counter("state_store_errors_total", "Errors of the state store.", []string{"op", "kind"}, 0)
+	m.cost = m.counter("cost_usd_total", "What judged attempts cost, by their answers' usage and the policy's prices.", []string{"layer", "outcome"})
+	m.openSecs = m.counter("open_seconds_total", "Time that circuits were open, half-open or ramping, those that still are included.", []string{"breaker"}, 0)
+	m.openFor = m.histogram("open_duration_seconds", "How long circuits stayed open.", []float64{1, 5, 15, 30, 60, 120, 300, 900, 3600}, "breaker")
+	m.stages = m.histogram("decision_duration_seconds", "Time of one stage of a decision.", []float64{1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1}, "stage")
+	m.receiptErrs = prometheus.NewCounter(prometheus.CounterOpts{Name: "fusebox_receipts_errors_total", Help: "Receipts that the log refused."})
 	m.registry.MustRegister(m.receiptErrs, m.overflow,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-func (m *meter) Decision(layer taxonomy.Layer, breaker string, d taxonomy.Decision, reason string) {
-	breaker, reason = m.name(breaker), m.reason(reason)
-	m.decisions.WithLabelValues(layer.String(), d.String(), breaker, reason).Inc()
+func (m *meter) Decision(mode taxonomy.Mode, layer taxonomy.Layer, breaker string, d taxonomy.Decision, reason string) {
+	m.decisions.add(1, layer.String(), d.String(), mode.String(), reason)
 	if d != taxonomy.DecideAllow && breaker != "" {
-		m.shortCut.WithLabelValues(breaker, reason).Inc()
+		m.shortCut.add(1, breaker, layer.String(), mode.String(), reason)
 	}
 }
 
 func (m *meter) Outcome(layer taxonomy.Layer, v taxonomy.Verdict, _ time.Duration) {
-	m.outcomes.WithLabelValues(layer.String(), v.Outcome.String(), v.Class.String()).Inc()
+	m.outcomes.add(1, layer.String(), v.Outcome.String(), v.Class.String())
 }
 
-func (m *meter) Transition(c breaker.Change) {
-	name := m.name(c.Breaker)
-	m.transitions.WithLabelValues(name, c.From.String(), c.To.String(), m.reason(c.Reason.String())).Inc()
+func (m *meter) Used(layer taxonomy.Layer, v taxonomy.Verdict, used state.Amounts) {
+	if used.CostNanoUSD > 0 {
+		m.cost.add(float64(used.CostNanoUSD)/1e9, layer.String(), v.Outcome.String())
+	}
+}
+
+func (m *meter) Transition(mode taxonomy.Mode, c breaker.Change) {
+	m.transitions.add(1, c.Breaker, mode.String(), c.From.String(), c.To.String(), c.Reason.String())
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	key := openKey{mode, c.Key}
 	switch {
 	case c.To == breaker.Open && c.From == breaker.Closed:
-		m.opened[c.Key] = time.Now()
+		now := time.Now()
+		m.opened[key] = opening{c.Breaker, now, now}
 	case c.To == breaker.Closed:
-		if since, ok := m.opened[c.Key]; ok {
-			m.openFor.WithLabelValues(name).Observe(time.Since(since).Seconds())
-			delete(m.opened, c.Key)
+		if o, ok := m.opened[key]; ok {
+			m.openFor.WithLabelValues(m.name(c.Breaker)).Observe(time.Since(o.since).Seconds())
+			m.openSecs.add(time.Since(o.counted).Seconds(), c.Breaker)
+			delete(m.opened, key)
 		}
 	}
 }
+
+// countOpen counts the time of circuits that are open still.
+func (m *meter) countOpen() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for key, o := range m.opened {
+		m.openSecs.add(now.Sub(o.counted).Seconds(), o.breaker)
+		o.counted = now
+		m.opened[key] = o
+	}
+}
+
+func (m *meter) Probe(breaker, result string) { m.probes.add(1, breaker, result) }
+
+func (m *meter) Fallback(layer taxonomy.Layer, t *engine.Taken, used bool) {
+	result := "used"
+	if !used {
+		result = "not_available"
+	}
+	m.fallbacks.add(1, layer.String(), t.Contract, result)
+	switch {
+	case !used:
+		m.quality.add(1, t.Contract, "unanswered")
+	case t.Candidate.Kind != "alternate" && t.Candidate.Kind != "cached" && t.Candidate.Kind != "reduced":
+		m.quality.add(1, t.Contract, "deferred")
+	case len(t.Losses) == 0:
+		m.quality.add(1, t.Contract, "full")
+	}
+	if used {
+		for _, loss := range t.Losses { // freshness, accuracy, privacy, authority, audit
+			m.quality.add(1, t.Contract, loss)
+		}
+	}
+}
+
+func (m *meter) Queue(breaker, fate string) {
+	m.queued.add(1, fate)
+	if fate == "expired" {
+		m.expired.add(1, breaker)
+	}
+}
+
+func (m *meter) Unretried(reason string) { m.unretried.add(1, reason) }
 
 func (m *meter) ModuleFault(module string, err error) {
 	kind := "failed"
@@ -108,7 +160,7 @@ func (m *meter) ModuleFault(module string, err error) {
 	}](err); ok {
 		kind = c.Code()
 	}
-	m.modules.WithLabelValues(m.name(module), m.reason(kind)).Inc()
+	m.modules.add(1, module, kind)
 }
 
 func (m *meter) StoreError(step string, err error) {
@@ -125,51 +177,11 @@ func (m *meter) StoreError(step string, err error) {
 			break
 		}
 	}
-	m.storeErrs.WithLabelValues(m.reason(step), kind).Inc()
+	m.storeErrs.add(1, step, kind)
 }
 
 func (m *meter) ReceiptError(error) { m.receiptErrs.Inc() }
 
 func (m *meter) Stage(stage string, took time.Duration) {
-	m.stages.WithLabelValues(m.reason(stage)).Observe(took.Seconds())
-}
-
-func (m *meter) name(s string) string   { return m.bounded(&m.names, s) }
-func (m *meter) reason(s string) string { return m.bounded(&m.reasons, s) }
-
-func (m *meter) bounded(c *capped, s string) string {
-	if c.allow(s) {
-		return s
-	}
-	m.overflow.Inc()
-	return "other"
-}
-
-// capped remembers the first so many distinct values.
-type capped struct {
-	most int
-	mu   sync.RWMutex
-	seen map[string]struct{}
-}
-
-func (c *capped) allow(s string) bool {
-	if s == "" {
-		return true
-	}
-	c.mu.RLock()
-	_, known := c.seen[s]
-	c.mu.RUnlock()
-	if known {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.seen == nil {
-		c.seen = map[string]struct{}{}
-	}
-	if len(c.seen) >= c.most {
-		return false
-	}
-	c.seen[s] = struct{}{}
-	return true
+	m.stages.WithLabelValues(m.name(stage)).Observe(took.Seconds())
 }

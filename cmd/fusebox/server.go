@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -31,6 +32,8 @@ type server struct {
 	operators   []sdk.Operator
 	operations  operations
 	policy      func() sdk.PolicyStatus
+	spans       *spans
+	verified    atomic.Pointer[verification] // nil before the first look at the receipts
 }
 
 // agentPlane is what agents talk to: the decision API under /v1/, and the
@@ -52,7 +55,7 @@ func (s *server) agentPlane() http.Handler {
 	mux.Handle("/v1/", deadlines(identified(s.callers, api)))
 	mux.Handle("/mcp/", s.mcp)
 	mux.Handle("/", s.proxy)
-	return guard(s.hosts, mux)
+	return guard(s.hosts, joined(s.engine, mux))
 }
 
 // operatorPlane is what people and their monitoring look at. Changes need an
@@ -67,6 +70,7 @@ func (s *server) operatorPlane() http.Handler {
 	mux.HandleFunc("GET /v1/intents", s.intents)
 	mux.HandleFunc("GET /v1/queue", s.getQueue)
 	mux.HandleFunc("GET /v1/approvals", s.getApprovals)
+	mux.HandleFunc("GET /v1/report", s.getReport)
 	mux.HandleFunc("GET /v1/rollout", s.getRollout)
 	mux.HandleFunc("POST /v1/rollout/{step}", s.changes(mayOperate, s.postRollout))
 	mux.HandleFunc("POST /v1/overrides", s.changes(mayOperate, s.postOverride))

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +43,9 @@ type running struct {
 	planes   []*http.Server
 	logger   *slog.Logger
 	drain    time.Duration
+	spans    *spans         // nil sends none
+	own      sync.WaitGroup // what the server does by itself
+	stopOwn  context.CancelFunc
 	failed   chan error // a plane that ended by itself
 }
 
@@ -50,9 +54,6 @@ type running struct {
 // engine.
 func start(ctx context.Context, o startOptions) (r *running, err error) {
 	r = &running{logger: o.Logger, drain: cmp.Or(o.Drain, 10*time.Second), failed: make(chan error, 2)}
-	if o.Config.Trace.Endpoint != "" {
-		return nil, withStatus(exitSetup, errors.New("trace.endpoint: this build sends no spans; remove it from the configuration"))
-	}
 	listeners, err := listenBoth(o.Config.Listen)
 	if err != nil {
 		return nil, err
@@ -67,6 +68,7 @@ func start(ctx context.Context, o startOptions) (r *running, err error) {
 		if r.client != nil {
 			err = errors.Join(err, r.client.Close(context.WithoutCancel(ctx)))
 		}
+		err = errors.Join(err, r.spans.close(context.WithoutCancel(ctx)))
 		return nil, errors.Join(err, listeners[0].Close(), listeners[1].Close())
 	}
 	r.serve(listeners[0], r.server.agentPlane())
@@ -94,7 +96,12 @@ func warnOpen(o startOptions, listeners [2]net.Listener) {
 // open builds the engine and the planes' handler.
 func (r *running) open(ctx context.Context, o startOptions) error {
 	m, clock := newMeter(), engine.RealClock()
-	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Clock: clock, Build: buildName(), Log: o.Logger, PermitTTL: o.PermitTTL, Exclusive: true, Stores: stores})
+	spans, err := newSpans(ctx, o.Config.Trace, o.Logger)
+	if err != nil {
+		return withStatus(exitSetup, err)
+	}
+	r.spans = spans
+	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Tracer: spans.tracer(), Clock: clock, Build: buildName(), Log: o.Logger, PermitTTL: o.PermitTTL, Exclusive: true, Stores: stores})
 	switch {
 	case errors.Is(err, sdk.ErrServed):
 		return withStatus(exitBusy, err)
@@ -119,10 +126,16 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	r.server = &server{
 		engine: client.Engine(), clock: clock, store: client.Store(), log: client.Log(), receiptsDir: cfg.Receipts.Dir,
 		meter: m, tokens: tokens, permits: newPermitTable(), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
-		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus,
+		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus, spans: r.spans,
 	}
 	m.watch(r.server)
-	return r.announce()
+	if err := r.announce(); err != nil {
+		return err
+	}
+	own, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r.stopOwn = stop
+	r.own.Go(func() { r.server.keepVerifying(own) })
+	return nil
 }
 
 // newProxy puts the configured upstreams behind the engine.
@@ -266,11 +279,13 @@ func (r *running) stop() error {
 			errs = errors.Join(errs, p.Close()) // streams that are still out are cut; the engine settles them
 		}
 	}
+	r.stopOwn()
+	r.own.Wait()
 	// The addresses go before the lock does: a server that starts next writes its own.
 	if err := os.Remove(filepath.Join(r.client.Config().Data, serveFile)); err != nil && !os.IsNotExist(err) {
 		errs = errors.Join(errs, err)
 	}
-	return errors.Join(errs, r.client.Close(ctx))
+	return errors.Join(errs, r.client.Close(ctx), r.spans.close(ctx))
 }
 
 // trusted is the file that remembers the newest checkpoint outside the log.

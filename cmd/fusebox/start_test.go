@@ -87,7 +87,6 @@ func TestTLS(t *testing.T) {
 // passed over.
 func TestWhatIsNotDoneIsRefused(t *testing.T) {
 	for name, c := range map[string]sdk.Config{
-		"trace.endpoint": {Trace: sdk.TraceConfig{Endpoint: "http://127.0.0.1:4318"}},
 		"tls_cert":       {Listen: sdk.Listen{TLSCert: "missing.pem", TLSKey: "missing.key"}},
 		"FUSEBOX_NO_KEY": {Upstreams: []sdk.Upstream{{Name: "openai", Dialect: "openai", URL: "http://127.0.0.1:1", KeyEnv: "FUSEBOX_NO_KEY"}}},
 	} {

@@ -213,6 +213,13 @@ func (x *exchange) outgoing(req *http.Request) *http.Request {
 			delete(out.Header, k)
 		}
 	}
+	if parent, state := x.permit.Trace(); parent != "" {
+		out.Header["Traceparent"] = []string{parent}
+		delete(out.Header, "Tracestate")
+		if state != "" {
+			out.Header["Tracestate"] = []string{state}
+		}
+	}
 	// Without GetBody, net/http cannot send a body a second time by itself.
 	out.GetBody = nil
 	if header, _, key := x.permit.Key(); header != "" && out.Header.Get(header) == "" {
