@@ -7,7 +7,7 @@ LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 DAY     ?= 1000000
 
-.PHONY: help build run demo test race check policies cases day bench fuzz campaigns cover lint clean
+.PHONY: help build run demo test race check policies api cases day bench fuzz campaigns cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ policies: bin/opa ## check and test policies/ with the stock opa tool
 	bin/opa check --strict --capabilities rego/capabilities.json -s rego/schemas policies
 	bin/opa test --fail-on-empty --coverage --threshold 95 policies >/dev/null
 	bin/opa test policies
+
+api: ## write the page of the APIs, cmd/fusebox/API.md
+	$(GO) run ./cmd/fusebox api --markdown >cmd/fusebox/API.md.new && mv cmd/fusebox/API.md.new cmd/fusebox/API.md
 
 cases: ## the feared states, with the real bundle, SQLite and table
 	$(GO) test ./sdk -run 'TestCases' -v

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/taxonomy"
@@ -69,9 +70,25 @@ func (e *Engine) Readmit(ctx context.Context, it state.Item) (*Permit, state.Ite
 	if !refused {
 		return p, it, err
 	}
-	d := e.disposition(it, Result{Rejection: rej}, rej)
-	it.State, it.Reason, it.NotBefore = d.State, d.Reason, d.At
-	return nil, it, errors.Join(rej, e.end(ctx, it, d))
+	it, err = e.PutBack(ctx, it, rej)
+	return nil, it, errors.Join(rej, err)
+}
+
+// PutBack ends the claim of an item that was refused, at admission or at
+// dispatch, as Drain does.
+func (e *Engine) PutBack(ctx context.Context, it state.Item, rej *Rejection) (state.Item, error) {
+	return e.settleItem(ctx, it, e.disposition(it, Result{Rejection: rej}, rej))
+}
+
+func (e *Engine) settleItem(ctx context.Context, it state.Item, d state.Disposition) (state.Item, error) {
+	if err := e.end(ctx, it, d); err != nil {
+		return it, err
+	}
+	it.State, it.Reason, it.NotBefore, it.Owner = d.State, d.Reason, d.At, ""
+	if d.Attempt != nil {
+		it.Attempts = append(slices.Clip(it.Attempts), *d.Attempt)
+	}
+	return it, nil
 }
 
 // Conclude ends a claim by what came of its one attempt, as Drain does: done,
@@ -82,9 +99,7 @@ func (e *Engine) Conclude(ctx context.Context, it state.Item, res Result) (state
 	if res.Verdict.Outcome != taxonomy.Succeeded {
 		failed = errors.New(res.Verdict.Reason)
 	}
-	d := e.disposition(it, res, failed)
-	it.State, it.Reason, it.NotBefore = d.State, d.Reason, d.At
-	return it, e.end(ctx, it, d)
+	return e.settleItem(ctx, it, e.disposition(it, res, failed))
 }
 
 // ErrNotSucceeded says that nothing proves what a worker says of an item.
@@ -101,11 +116,7 @@ func (e *Engine) EndClaim(ctx context.Context, it state.Item, d state.Dispositio
 	if d.State == state.Waiting && d.At.IsZero() {
 		d.At = e.clock.Now().Add(again)
 	}
-	if err := e.end(ctx, it, d); err != nil {
-		return it, err
-	}
-	it.State, it.Reason, it.NotBefore = d.State, d.Reason, d.At
-	return it, nil
+	return e.settleItem(ctx, it, d)
 }
 
 // vouched looks for a success of a queued write.

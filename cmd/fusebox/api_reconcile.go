@@ -15,7 +15,9 @@ import (
 // "evidence":"…"}. It is the only way in which an UNKNOWN becomes anything
 // else: somebody looked up whether the operation was applied. "request_id"
 // instead of "permit" names the operation by the caller's own id.
-func (s *server) reconcile(w http.ResponseWriter, r *http.Request) { s.reconcileAs(w, r, "") }
+func (s *server) reconcile(w http.ResponseWriter, r *http.Request) {
+	s.reconcileAs(w, r, callerOf(r).Name)
+}
 
 // reconcileAs records a finding under a proven name, or the one that the caller
 // gives where nobody must prove it.

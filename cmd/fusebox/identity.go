@@ -23,7 +23,7 @@ func callersOf(clients []sdk.AgentClient) func(*http.Request) (httpguard.Caller,
 		return nil
 	}
 	return func(r *http.Request) (httpguard.Caller, error) {
-		token := r.Header.Get(tokenHeader)
+		token := only(r, tokenHeader)
 		if token == "" {
 			return httpguard.Caller{}, httpguard.ErrCaller
 		}
@@ -39,6 +39,15 @@ func callersOf(clients []sdk.AgentClient) func(*http.Request) (httpguard.Caller,
 		}
 		return httpguard.Caller{Name: found.Name, Tenant: found.Tenant, Agent: found.Agent}, nil
 	}
+}
+
+// only is the value of a header that is given once. Two could be read
+// differently by two readers, so they are none.
+func only(r *http.Request, header string) string {
+	if v := r.Header.Values(header); len(v) == 1 {
+		return v[0]
+	}
+	return ""
 }
 
 type callerKey struct{}

@@ -142,13 +142,8 @@ func (o operations) move(ctx context.Context, by, id string, r queueRequest) err
 
 // item finds a queued item by its id.
 func (o operations) item(ctx context.Context, id string) (state.Item, error) {
-	for it, err := range o.store.Items(ctx, state.ItemQuery{}) {
-		if err != nil {
-			return it, err
-		}
-		if it.ID == id {
-			return it, nil
-		}
+	for it, err := range o.store.Items(ctx, state.ItemQuery{ID: id}) {
+		return it, err
 	}
 	return state.Item{}, &problem{Code: "not_found", Field: "id", Message: "there is no such item in the queue"}
 }
