@@ -168,6 +168,8 @@ func schemaOf(t reflect.Type) object {
 		return object{"type": "number"}
 	case reflect.Pointer:
 		return object{"anyOf": []object{schemaOf(t.Elem()), {"type": "null"}}}
+	case reflect.Array:
+		return object{"type": "array", "items": schemaOf(t.Elem())}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
 			return object{"type": "string", "contentEncoding": "base64"}
@@ -177,7 +179,7 @@ func schemaOf(t reflect.Type) object {
 		if t.Elem().Kind() == reflect.Interface {
 			return object{"type": "object"}
 		}
-		return object{"type": "object", "additionalProperties": schemaOf(t.Elem())}
+		return object{"type": []string{"object", "null"}, "additionalProperties": schemaOf(t.Elem())} // an empty one of Go is null
 	case reflect.Struct:
 		return schemaOfStruct(t)
 	}
@@ -194,7 +196,11 @@ func schemaOfStruct(t reflect.Type) object {
 				inner = inner.Elem()
 			}
 			members := schemaOfStruct(inner)
-			maps.Copy(properties, members["properties"].(object))
+			for name, schema := range members["properties"].(object) {
+				if _, outer := properties[name]; !outer {
+					properties[name] = schema
+				}
+			}
 			if inner == f.Type {
 				required = append(required, members["required"].([]string)...)
 			}
@@ -211,7 +217,8 @@ func schemaOfStruct(t reflect.Type) object {
 			required = append(required, name)
 		}
 	}
-	return object{"type": "object", "properties": properties, "required": required}
+	slices.Sort(required)
+	return object{"type": "object", "properties": properties, "required": slices.Compact(required)} // one of ours may stand before an embedded one
 }
 
 // namesOf lists the names of an enum: its values from zero, until they repeat.
