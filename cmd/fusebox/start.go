@@ -29,9 +29,10 @@ import (
 type startOptions struct {
 	Config    sdk.Config
 	Logger    *slog.Logger
-	PermitTTL time.Duration // from admit to dispatch; 0 is the engine's default
-	APIWait   time.Duration // for the body of one API request; 0 is 30 s
-	Drain     time.Duration // how long stop waits for calls that are out; 0 is 10 s
+	PermitTTL time.Duration    // from admit to dispatch; 0 is the engine's default
+	APIWait   time.Duration    // for the body of one API request; 0 is 30 s
+	Now       func() time.Time // of the rate limits; nil is the clock's
+	Drain     time.Duration    // how long stop waits for calls that are out; 0 is 10 s
 }
 
 // running is a server that serves.
@@ -108,6 +109,10 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	if err != nil {
 		return withStatus(exitSetup, err)
 	}
+	now := o.Now
+	if now == nil {
+		now = clock.Now
+	}
 	callers := callersOf(cfg.Clients)
 	proxy, err := newProxy(client, callers, o.Logger)
 	if err != nil {
@@ -119,7 +124,7 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	}
 	r.server = &server{
 		engine: client.Engine(), clock: clock, store: client.Store(), log: client.Log(), receiptsDir: cfg.Receipts.Dir,
-		meter: m, tokens: tokens, permits: newPermitTable(), claims: newClaimTable(), limits: newRateLimits(cfg.Limits, clock.Now), apiWait: cmp.Or(o.APIWait, apiTimeout), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
+		meter: m, tokens: tokens, permits: newPermitTable(), claims: newClaimTable(), limits: newRateLimits(cfg.Limits, now), apiWait: cmp.Or(o.APIWait, apiTimeout), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
 		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus,
 	}
 	m.watch(r.server)
