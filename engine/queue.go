@@ -265,5 +265,8 @@ func (e *Engine) queueReceipt(p *Policy, it state.Item, reason string) *receipts
 	r.RequestID, r.Tenant, r.QueueID, r.Scope, r.Reason = it.RequestID, it.Tenant, it.ID, it.Dependency, reason
 	r.QueueExpiresUS = it.Expires.UnixMicro()
 	r.Decision = receipts.Some(taxonomy.DecideQueue)
+	if it.State == state.Claimed {
+		r.By = it.Owner
+	}
 	return r
 }

@@ -93,7 +93,7 @@ func parseReconcile(body []byte) (*reconcileRequest, error) {
 	if req.finding, err = engine.ParseFinding(found); err != nil {
 		return nil, &problem{Code: "bad_request", Field: "finding", Message: "must be applied, not_applied, still_unknown, or lookup to ask the reconciler that policy declares"}
 	}
-	if req.evidence == "" && req.finding != engine.StillUnknown {
+	if req.evidence == "" {
 		return nil, &problem{Code: "bad_request", Field: "evidence", Message: "is missing: say who looked, and where"}
 	}
 	return req, nil

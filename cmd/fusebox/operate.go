@@ -136,6 +136,7 @@ func (o operations) move(ctx context.Context, by, id string, r queueRequest) err
 	}
 	rec := o.receipt(receipts.KindQueue, by, "operator_"+r.Action)
 	rec.RequestID, rec.Tenant, rec.QueueID, rec.Scope = it.RequestID, it.Tenant, it.ID, it.Dependency
+	rec.Override = &receipts.OverrideNote{By: by, Reason: rec.Reason, Ticket: r.Reason}
 	_, err = o.log.Commit(ctx, rec)
 	return err
 }
