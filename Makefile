@@ -7,7 +7,7 @@ LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 DAY     ?= 1000000
 
-.PHONY: help build run demo test race check policies alerts cases day bench fleet fuzz campaigns cover lint clean
+.PHONY: help build run demo test race check policies alerts api cases day bench fleet fuzz campaigns cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ policies: bin/opa ## check and test policies/ with the stock opa tool
 alerts: ## check and test the alert rules with promtool
 	@command -v promtool >/dev/null || { echo "make alerts needs promtool, which comes with Prometheus (Debian: apt-get install prometheus)"; exit 1; }
 	cd cmd/fusebox/alerts && promtool check rules fusebox.rules.yml && promtool test rules fusebox.test.yml
+
+api: ## write the page of the APIs, cmd/fusebox/API.md
+	$(GO) run ./cmd/fusebox api --markdown >cmd/fusebox/API.md.new && mv cmd/fusebox/API.md.new cmd/fusebox/API.md
 
 cases: ## the feared states, with the real bundle, SQLite and table
 	$(GO) test ./sdk -run 'TestCases' -v

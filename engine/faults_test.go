@@ -200,7 +200,7 @@ func TestFault58(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Clock.Advance(2 * time.Minute)
-	if items, _, err := h.Store.Claim(t.Context(), "first", "", 1, time.Minute); err != nil || len(items) != 1 {
+	if items, _, err := h.Store.Claim(t.Context(), "first", state.From{}, 1, time.Minute); err != nil || len(items) != 1 {
 		t.Fatal(items, err)
 	}
 	op.Origin = taxonomy.OriginQueue

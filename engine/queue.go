@@ -111,24 +111,13 @@ func (e *Engine) items(ctx context.Context, q state.ItemQuery) (n int, err error
 // let go. It keeps the pace that QueueRules names, however often it is called:
 // before its time it lets nothing go, and nothing is ever released all at once.
 func (e *Engine) Drain(ctx context.Context, worker string, replay Replay) (int, error) {
-	policy := e.current()
-	rules := policy.Queue
-	tries := tries{rules.Attempts, policy.retry(&taxonomy.Operation{Origin: taxonomy.OriginBackground})}
-	_ = policy.release()
-	n := max(rules.Drain, 1)
-	if rules.Manual || !e.pace.turn(e.clock.Mono(), rules.Every) {
-		n = 0 // what expired is met all the same
-	}
-	claimed, expired, err := e.parts.Store.Claim(ctx, worker, "", n, rules.claim())
-	for _, it := range expired {
-		e.discarded(it, "expired")
-	}
+	claimed, err := e.Claim(ctx, worker, state.From{}, 0)
 	if err != nil {
 		return 0, fmt.Errorf("drain: %w", err)
 	}
 	var errs error
 	for _, it := range claimed {
-		errs = errors.Join(errs, e.replay(ctx, it, tries, replay))
+		errs = errors.Join(errs, e.replay(ctx, it, replay))
 	}
 	return len(claimed), errs
 }
@@ -137,6 +126,12 @@ func (e *Engine) Drain(ctx context.Context, worker string, replay Replay) (int, 
 type tries struct {
 	most  int // dispatched; 0 is once
 	pause RetryProfile
+}
+
+func (e *Engine) tries() tries {
+	policy := e.current()
+	defer func() { _ = policy.release() }()
+	return tries{policy.Queue.Attempts, policy.retry(&taxonomy.Operation{Origin: taxonomy.OriginBackground})}
 }
 
 // claim is how long a claimed item is one worker's.
@@ -163,24 +158,23 @@ func (p *pace) turn(now breaker.Instant, every time.Duration) bool {
 	}
 }
 
+// back gives a turn back that nothing was made of, unless somebody took the next.
+func (p *pace) back(now breaker.Instant, every time.Duration) {
+	p.next.CompareAndSwap(int64(now.Add(every)), int64(now))
+}
+
 // replay carries one claimed item through the path and ends the claim.
-func (e *Engine) replay(ctx context.Context, it state.Item, t tries, replay Replay) error {
+func (e *Engine) replay(ctx context.Context, it state.Item, replay Replay) error {
 	op, send, err := replay(ctx, it)
 	if errors.Is(err, ErrWithdrawn) {
-		e.discarded(it, "withdrawn")
-		return e.parts.Store.Finish(ctx, it.ID, it.Claim, state.Disposition{State: state.Dropped, Reason: "withdrawn"})
+		return e.end(ctx, it, state.Disposition{State: state.Dropped, Reason: "withdrawn"})
 	}
 	if err != nil {
 		err = fmt.Errorf("replay %s: prepare it: %w", it.ID, err)
-		return errors.Join(err, e.parts.Store.Finish(ctx, it.ID, it.Claim, state.Disposition{State: state.Waiting, Reason: "not_prepared", At: e.clock.Now().Add(again)}))
+		return errors.Join(err, e.end(ctx, it, state.Disposition{State: state.Waiting, Reason: "not_prepared", At: e.clock.Now().Add(again)}))
 	}
-	op.Origin, op.RequestID, op.Deadline = taxonomy.OriginQueue, it.RequestID, it.Expires.UnixMilli()
-	res, err := e.Do(ctx, op, send)
-	d := e.disposition(it, res, err, t)
-	if d.State == state.Dead {
-		e.discarded(it, "dead")
-	}
-	return e.parts.Store.Finish(ctx, it.ID, it.Claim, d)
+	res, err := e.Do(ctx, fromQueue(op, it), send)
+	return e.end(ctx, it, e.disposition(it, res, err))
 }
 
 // again is the pause before an item that could not go is looked at once more.
@@ -190,7 +184,8 @@ const again = 5 * time.Second
 // refused for a while, or failed in a way that may pass, waits on while policy
 // allows another attempt; work that failed for good is a dead letter that a
 // person looks at; an UNKNOWN write is never tried again from a queue.
-func (e *Engine) disposition(it state.Item, res Result, err error, t tries) state.Disposition {
+func (e *Engine) disposition(it state.Item, res Result, err error) state.Disposition {
+	t := e.tries()
 	d := state.Disposition{Reason: res.Verdict.Reason}
 	if res.Attempts > 0 {
 		d.Attempt = &state.ItemAttempt{At: e.clock.Now(), Outcome: res.Verdict.Outcome, Reason: res.Verdict.Reason}
@@ -199,6 +194,8 @@ func (e *Engine) disposition(it state.Item, res Result, err error, t tries) stat
 	switch {
 	case err == nil:
 		d.State = state.Done
+	case rej != nil && rej.Reason == "already_applied": // by a worker that did not live to say so
+		d.State, d.Reason = state.Done, rej.Reason
 	case t.most > 0 && res.Attempts > 0 && len(it.Attempts)+1 >= t.most:
 		d.State, d.Reason = state.Dead, "attempts_exhausted"
 	case t.most > 0 && res.passing():
@@ -270,5 +267,8 @@ func (e *Engine) queueReceipt(p *Policy, it state.Item, reason string) *receipts
 	r.RequestID, r.Tenant, r.QueueID, r.Scope, r.Reason = it.RequestID, it.Tenant, it.ID, it.Dependency, reason
 	r.QueueExpiresUS = it.Expires.UnixMicro()
 	r.Decision = receipts.Some(taxonomy.DecideQueue)
+	if it.State == state.Claimed {
+		r.By = it.Owner
+	}
 	return r
 }

@@ -98,6 +98,8 @@ type Limits struct {
 	RequestBody  Size `toml:"request_body"`  // largest body of a model call; default 64 MiB
 	ResponseKept Size `toml:"response_kept"` // most of an answer that is kept for classification; default 4 MiB
 	InFlight     int  `toml:"in_flight"`     // most proxied calls at once; default 4096
+	Requests     int  `toml:"requests"`      // most decisions a second for one client, or one address where there are no clients; default 1000, twice that at once
+	FailedTokens int  `toml:"failed_tokens"` // most wrong tokens a minute from one address, on both planes; default 30
 }
 
 // LogConfig is the process's own log. It never holds prompts, arguments,
@@ -215,6 +217,12 @@ func (c *Config) complete() error {
 	}
 	if c.Limits.InFlight == 0 {
 		c.Limits.InFlight = 4096
+	}
+	if c.Limits.Requests == 0 {
+		c.Limits.Requests = 1000
+	}
+	if c.Limits.FailedTokens == 0 {
+		c.Limits.FailedTokens = 30
 	}
 	if len(c.Upstreams) == 0 {
 		c.Upstreams = []Upstream{

@@ -242,6 +242,12 @@ func (c *Config) check() error {
 	if c.Limits.InFlight < 0 {
 		add(c.wrong("limits.in_flight", "is %d; write how many calls may be in flight at once, such as 4096", c.Limits.InFlight))
 	}
+	if n := c.Limits.Requests; n < 0 || n > 1_000_000 {
+		add(c.wrong("limits.requests", "is %d; write how many decisions a second one caller may ask for, such as 1000", n))
+	}
+	if n := c.Limits.FailedTokens; n < 0 || n > 1_000_000 {
+		add(c.wrong("limits.failed_tokens", "is %d; write how many wrong tokens a minute one address may show, such as 30", n))
+	}
 	add(c.checkUpstreams())
 	add(c.checkMCP())
 	add(c.checkPeople())

@@ -14,6 +14,8 @@ func TestConfigRefusesWithPlaceAndAdvice(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"wrong kind", "data = 3", `fusebox.toml:1: data is a whole number; write text in quotes`},
 		{"wrong kind in a table", "\n[limits]\nin_flight = 'x'", `fusebox.toml:3: limits.in_flight is text; write a whole number`},
+		{"a limit that is none", "[limits]\nrequests = -1", `fusebox.toml:2: limits.requests is -1; write how many decisions a second one caller may ask for, such as 1000`},
+		{"another one", "[limits]\n\nfailed_tokens = 2000000", `fusebox.toml:3: limits.failed_tokens is 2000000; write how many wrong tokens a minute one address may show, such as 30`},
 		{"no unit", "[store]\nwait = \"3\"", `fusebox.toml:2: store.wait "3" is not a duration; write a number with its unit, such as "30s" or "5m"`},
 		{"negative", "[store]\nwait = \"-3s\"", `fusebox.toml:2: store.wait "-3s" is not positive; write a number with its unit, such as "30s"`},
 		{"size", "[limits]\nrequest_body = \"lots\"", `fusebox.toml:2: limits.request_body "lots" is not a size; write a whole number with its unit, such as "64MiB" or "512KiB"`},

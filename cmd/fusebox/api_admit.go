@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -24,26 +26,43 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	bind(&op, callerOf(r))
+	if op.RequestID == "" {
+		op.RequestID = newRequestID() // so that a ticket names it
+	}
 	permit, err := s.engine.Admit(r.Context(), op)
 	if rej, ok := errors.AsType[*engine.Rejection](err); ok {
-		writeAnswer(w, http.StatusOK, rejected(rej, op.RequestID, shadow))
+		answer := rejected(rej, op.RequestID, shadow)
+		if rej.Decision == taxonomy.DecideQueue && !shadow {
+			answer.Ticket = s.tokens.ticket(op.RequestID, taxonomy.AppendOperation(nil, &op), rej.Scope, s.clock.Now().Add(rej.ExpiresIn))
+		}
+		writeAnswer(w, http.StatusOK, answer)
 		return
 	}
 	if err != nil {
 		writeProblem(w, http.StatusBadRequest, *badRequest(err))
 		return
 	}
-	answer := admitAnswer{
-		V: 1, Decision: taxonomy.DecideAllow, RequestID: permit.Operation().RequestID, Policy: permit.Policy(),
-		Receipt: ref(permit.Receipt(), -1, false), Shadow: shadow,
-	}
-	if shadow {
+	answer := s.allowed(permit)
+	if answer.Shadow = shadow; shadow {
 		// The answer is all that was asked for: the permit goes back unused.
 		_ = permit.Abandon(r.Context()) // the engine meters what does not work
 	} else {
-		answer.Permit = s.give(permit)
+		answer.Permit = s.give(permit, nil)
 	}
 	writeAnswer(w, http.StatusOK, answer)
+}
+
+func (s *server) allowed(p *engine.Permit) *admitAnswer {
+	return &admitAnswer{V: 1, Decision: taxonomy.DecideAllow, RequestID: p.Operation().RequestID, Policy: p.Policy(), Receipt: ref(p.Receipt(), -1, false)}
+}
+
+// newRequestID names a request whose caller gave no id.
+func newRequestID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		panic("fusebox: no randomness: " + err.Error()) // crypto/rand ends the process before this
+	}
+	return id.String()
 }
 
 func parseAdmit(body []byte) (op taxonomy.Operation, shadow bool, err error) {
@@ -63,11 +82,12 @@ func parseAdmit(body []byte) (op taxonomy.Operation, shadow bool, err error) {
 	return op, shadow, err
 }
 
-// give puts a permit out to an HTTP caller.
-func (s *server) give(p *engine.Permit) *permitDoc {
+// give puts a permit out to an HTTP caller, for a queued item where there is a
+// claim.
+func (s *server) give(p *engine.Permit, claim *heldClaim) *permitDoc {
 	op := p.Operation()
 	now := time.Now()
-	given := &issuedPermit{permit: p, operation: taxonomy.AppendOperation(nil, &op), given: now, ends: p.Expires()}
+	given := &issuedPermit{permit: p, operation: taxonomy.AppendOperation(nil, &op), given: now, ends: p.Expires(), claim: claim}
 	s.permits.add(given)
 	d := &permitDoc{
 		ID: p.ID(), Token: s.tokens.issue(p.ID(), given.operation, given.ends), ExpiresAt: given.ends.UTC(),
@@ -110,7 +130,7 @@ func forModel(rej *engine.Rejection) string {
 	case rej.Layer == taxonomy.LayerBudget:
 		return "The budget for this is used up. It was not carried out. Finish with what you have."
 	case rej.Decision == taxonomy.DecideQueue:
-		return "This is not available now and was not carried out. It may wait: the caller keeps it and asks again, no later than its expiry."
+		return "This is not available now and was not carried out. It may wait, no later than its expiry: the caller queues it, or asks again."
 	}
 	return "This is not available now. It was not carried out. Go on with something else, or come back later."
 }

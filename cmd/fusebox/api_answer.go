@@ -22,6 +22,8 @@ type admitAnswer struct {
 	Rejection json.RawMessage        `json:"rejection,omitempty"` // the rejection document of the published schema
 	Message   string                 `json:"message_for_model,omitempty"`
 	ExpiresMS int64                  `json:"expires_in_ms,omitempty"` // with queue: how long the work may wait
+	Ticket    string                 `json:"ticket,omitempty"`        // with queue: for POST /v1/queue
+	Item      *itemDoc               `json:"item,omitempty"`          // of a release: the queued item as it is now
 	RequestID string                 `json:"request_id"`
 	Policy    taxonomy.PolicyVersion `json:"policy"`
 	Receipt   receiptRef             `json:"receipt"`
@@ -69,6 +71,7 @@ type recordAnswer struct {
 	Retry        retryDoc               `json:"retry"`
 	Receipt      receiptRef             `json:"receipt"`
 	Policy       taxonomy.PolicyVersion `json:"policy"`
+	Item         *itemDoc               `json:"item,omitempty"`     // of a released item: what becomes of it
 	Flags        []string               `json:"flags,omitempty"`    // late, undeclared_dispatch, …
 	Problems     []string               `json:"problems,omitempty"` // what could not be written; the verdict stands
 }

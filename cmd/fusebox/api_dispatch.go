@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
+	"github.com/fusebox-dev/fusebox/engine/state"
 )
 
 // dispatch is POST /v1/permits/{id}/dispatch: {"token":"…"}. 204 says that
@@ -32,7 +33,7 @@ func (s *server) dispatch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := s.tokens.check(token, id, given.operation, time.Now()); err != nil {
-		writeTokenProblem(w, err)
+		writeTokenProblem(w, "token", err)
 		return
 	}
 	switch err := given.permit.Mark(r.Context()); {
@@ -43,7 +44,7 @@ func (s *server) dispatch(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, engine.ErrPermitExpired):
 		writeProblem(w, http.StatusConflict, problem{Code: "permit_expired", Message: "this permit expired before it was dispatched; admit again"})
 	default:
-		s.dispatchRefused(w, err)
+		s.dispatchRefused(w, r, given, err)
 	}
 }
 
@@ -57,17 +58,27 @@ func parseDispatch(body []byte) (token string, err error) {
 
 // dispatchRefused says what stopped a dispatch after admission: a circuit, a
 // budget or a store that said no in the meantime. Nothing was sent.
-func (s *server) dispatchRefused(w http.ResponseWriter, err error) {
+func (s *server) dispatchRefused(w http.ResponseWriter, r *http.Request, given *issuedPermit, err error) {
 	rej, ok := errors.AsType[*engine.Rejection](err)
 	if !ok {
 		writeProblem(w, http.StatusServiceUnavailable, problem{Code: "unavailable", Message: err.Error()})
 		return
 	}
+	decision := rejected(rej, given.permit.Operation().RequestID, false)
+	answer := dispatchRefusal{problem{Code: "rejected", Message: rej.Error(), Receipt: rej.Receipt}, &decision}
+	if given.claim != nil {
+		// A claim that was lost meanwhile is somebody else's item already.
+		decision.Item, _ = s.conclude(given.claim, func(it state.Item) (state.Item, error) { return s.engine.PutBack(r.Context(), it, rej) })
+	}
 	// 409, not 200: a caller that only looks at the status must not send.
-	writeAnswer(w, http.StatusConflict, struct {
-		Error problem `json:"error"`
-		admitAnswer
-	}{problem{Code: "rejected", Message: rej.Error(), Receipt: rej.Receipt}, rejected(rej, "", false)})
+	writeAnswer(w, http.StatusConflict, answer)
+}
+
+// dispatchRefusal is a dispatch that was refused after admission: a problem, and the
+// decision where there was one.
+type dispatchRefusal struct {
+	Error problem `json:"error"`
+	*admitAnswer
 }
 
 // dispatchUnknown answers for a permit that this process does not know: one of
@@ -81,13 +92,16 @@ func (s *server) dispatchUnknown(w http.ResponseWriter, r *http.Request, id, tok
 	writeProblem(w, http.StatusNotFound, problem{Code: "permit_unknown", Message: "there is no such permit; permits that were not dispatched end with the server that gave them, so admit again"})
 }
 
-func writeTokenProblem(w http.ResponseWriter, err error) {
-	p := problem{Code: "token_refused", Field: "token", Message: err.Error()}
+// writeTokenProblem refuses a permit's token, or a queue ticket.
+func writeTokenProblem(w http.ResponseWriter, field string, err error) {
+	p := problem{Code: field + "_refused", Field: field, Message: err.Error()}
 	switch {
 	case errors.Is(err, errTokenMissing):
-		writeProblem(w, http.StatusBadRequest, problem{Code: "bad_request", Field: "token", Message: err.Error()})
+		writeProblem(w, http.StatusBadRequest, problem{Code: "bad_request", Field: field, Message: err.Error()})
 	case errors.Is(err, errTokenExpired):
-		p.Code = "permit_expired"
+		if p.Code = "permit_expired"; field == "ticket" {
+			p.Code = "ticket_expired"
+		}
 		writeProblem(w, http.StatusConflict, p)
 	default:
 		writeProblem(w, http.StatusForbidden, p)

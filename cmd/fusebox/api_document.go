@@ -22,6 +22,8 @@ type problem struct {
 	Field   string `json:"field,omitempty"` // the member that is wrong: "operation.effect"
 	Message string `json:"message"`         // what is wrong and what would be right
 	Receipt string `json:"receipt,omitempty"`
+
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"` // of rate_limited; the Retry-After header has it in seconds
 }
 
 func (p *problem) Error() string {

@@ -22,16 +22,23 @@ var (
 // operatorOf finds who a request's token belongs to: a bearer token, or the
 // password of a browser's own prompt.
 func (s *server) operatorOf(r *http.Request) (found sdk.Operator, ok bool) {
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if _, password, basic := r.BasicAuth(); basic {
-		token = password
-	}
+	token := presented(r)
 	for _, o := range s.operators { // all of them, so that the time taken tells nothing
 		if o.Token.Matches(token) {
 			found, ok = o, true
 		}
 	}
 	return found, ok
+}
+
+// presented is the token of a request for the operator plane; "" is none.
+func presented(r *http.Request) string {
+	given := only(r, "Authorization")
+	if _, password, basic := r.BasicAuth(); basic && given != "" {
+		return password
+	}
+	token, _ := strings.CutPrefix(given, "Bearer ")
+	return token
 }
 
 // changes wraps a handler that only some roles may use.

@@ -15,7 +15,9 @@ import (
 // "evidence":"…"}. It is the only way in which an UNKNOWN becomes anything
 // else: somebody looked up whether the operation was applied. "request_id"
 // instead of "permit" names the operation by the caller's own id.
-func (s *server) reconcile(w http.ResponseWriter, r *http.Request) { s.reconcileAs(w, r, "") }
+func (s *server) reconcile(w http.ResponseWriter, r *http.Request) {
+	s.reconcileAs(w, r, callerOf(r).Name)
+}
 
 // reconcileAs records a finding under a proven name, or the one that the caller
 // gives where nobody must prove it.
@@ -91,7 +93,7 @@ func parseReconcile(body []byte) (*reconcileRequest, error) {
 	if req.finding, err = engine.ParseFinding(found); err != nil {
 		return nil, &problem{Code: "bad_request", Field: "finding", Message: "must be applied, not_applied, still_unknown, or lookup to ask the reconciler that policy declares"}
 	}
-	if req.evidence == "" && req.finding != engine.StillUnknown {
+	if req.evidence == "" {
 		return nil, &problem{Code: "bad_request", Field: "evidence", Message: "is missing: say who looked, and where"}
 	}
 	return req, nil

@@ -54,14 +54,14 @@ func (s *server) record(w http.ResponseWriter, r *http.Request) {
 	}
 	// A late result is heard, so an expired token is good enough here.
 	if err := s.tokens.check(req.token, req.permit, given.operation, time.Now()); err != nil && !errors.Is(err, errTokenExpired) {
-		writeTokenProblem(w, err)
+		writeTokenProblem(w, "token", err)
 		return
 	}
 	given.mu.Lock()
 	defer given.mu.Unlock()
 	digest := req.digest()
 	if given.answer == nil {
-		answer, err := s.settle(r.Context(), given.permit, req)
+		answer, err := s.settle(r.Context(), given.permit, given.claim, req)
 		if err != nil {
 			s.recordConflict(w, r, req, err)
 			return
@@ -103,7 +103,7 @@ func (s *server) recordEarlier(w http.ResponseWriter, r *http.Request, req *reco
 		return
 	}
 	if err := s.tokens.check(req.token, req.permit, in.Operation, time.Now()); err != nil && !errors.Is(err, errTokenExpired) {
-		writeTokenProblem(w, err)
+		writeTokenProblem(w, "token", err)
 		return
 	}
 	permit, err := s.engine.Permit(r.Context(), req.permit)
@@ -115,7 +115,7 @@ func (s *server) recordEarlier(w http.ResponseWriter, r *http.Request, req *reco
 		writeProblem(w, http.StatusServiceUnavailable, problem{Code: "unavailable", Message: err.Error()})
 		return
 	}
-	answer, err := s.settle(r.Context(), permit, req)
+	answer, err := s.settle(r.Context(), permit, nil, req)
 	if err != nil {
 		s.recordConflict(w, r, req, err)
 		return
@@ -124,8 +124,9 @@ func (s *server) recordEarlier(w http.ResponseWriter, r *http.Request, req *reco
 }
 
 // settle hands what was observed to the engine. The answer is complete although
-// something could not be written: then it says so.
-func (s *server) settle(ctx context.Context, p *engine.Permit, req *recordRequest) (*recordAnswer, error) {
+// something could not be written: then it says so. With a claim, what came back
+// is also what becomes of the queued item.
+func (s *server) settle(ctx context.Context, p *engine.Permit, claim *heldClaim, req *recordRequest) (*recordAnswer, error) {
 	if u := req.usage; u.InputTokens != 0 || u.OutputTokens != 0 || u.CostNanoUSD != 0 {
 		p.Used(engine.Usage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, CostNanoUSD: u.CostNanoUSD})
 	}
@@ -136,6 +137,11 @@ func (s *server) settle(ctx context.Context, p *engine.Permit, req *recordReques
 	answer := describeResult(req.permit, res)
 	if err != nil {
 		answer.Problems = []string{oneLine(err)}
+	}
+	if claim != nil {
+		if answer.Item, err = s.conclude(claim, func(it state.Item) (state.Item, error) { return s.engine.Conclude(ctx, it, res) }); err != nil {
+			answer.Problems = append(answer.Problems, "queue: "+oneLine(err))
+		}
 	}
 	return answer, nil
 }

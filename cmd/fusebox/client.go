@@ -27,7 +27,7 @@ type serverClient struct {
 
 // addServer adds --server to a command that can ask a running server.
 func addServer(cmd *cobra.Command) {
-	cmd.Flags().String("server", "", "ask the server whose operator plane has this `URL`, such as http://127.0.0.1:4142, with the token in $FUSEBOX_TOKEN (default: the data directory)")
+	cmd.Flags().String("server", "", "ask the server whose operator plane has this `URL`, such as http://127.0.0.1:4142 or unix:/run/fusebox.sock, with the token in $FUSEBOX_TOKEN (default: the data directory)")
 }
 
 // serveFile is where a server writes its addresses for these commands.
@@ -58,7 +58,7 @@ func serverNamed(cmd *cobra.Command) *serverClient {
 		return nil
 	}
 	base := strings.TrimSuffix(f.Value.String(), "/")
-	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") {
+	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") && !strings.HasPrefix(base, "unix:") {
 		base = "http://" + base
 	}
 	return newServerClient(base)
@@ -71,11 +71,16 @@ func serverOf(cmd *cobra.Command, dir string) *serverClient {
 		return c
 	}
 	a := announced(dir)
-	_, host, _ := strings.Cut(a.Operator, "://")
+	network, host := "tcp", ""
+	if path, unix := strings.CutPrefix(a.Operator, "unix:"); unix {
+		network, host = "unix", path
+	} else {
+		_, host, _ = strings.Cut(a.Operator, "://")
+	}
 	if host == "" {
 		return nil
 	}
-	conn, err := net.DialTimeout("tcp", host, time.Second)
+	conn, err := net.DialTimeout(network, host, time.Second)
 	if err != nil { // the file is left from a server that was killed
 		return nil
 	}
@@ -84,7 +89,14 @@ func serverOf(cmd *cobra.Command, dir string) *serverClient {
 }
 
 func newServerClient(base string) *serverClient {
-	return &serverClient{base: base, http: &http.Client{Timeout: 15 * time.Second}}
+	c := &serverClient{base: base, http: &http.Client{Timeout: 15 * time.Second}}
+	if path, unix := strings.CutPrefix(base, "unix:"); unix {
+		c.base = "http://localhost" // the name that a socket answers to
+		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}
+	}
+	return c
 }
 
 // get asks and reads a JSON answer.

@@ -57,11 +57,46 @@ func hostAllowed(r *http.Request, hosts []string) bool {
 
 // deadlines bounds how long one API request may take to arrive and its answer
 // to leave. Streams through the proxy do not pass here.
-func deadlines(next http.Handler) http.Handler {
+func (s *server) deadlines(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := http.NewResponseController(w)
-		_ = c.SetReadDeadline(time.Now().Add(apiTimeout)) // a recorder in a test has no connection
-		_ = c.SetWriteDeadline(time.Now().Add(2 * apiTimeout))
+		_ = c.SetReadDeadline(time.Now().Add(s.apiWait)) // a recorder in a test has no connection
+		_ = c.SetWriteDeadline(time.Now().Add(2 * s.apiWait))
 		next.ServeHTTP(w, r)
 	})
+}
+
+// unframed keeps whatever the operator plane answers from being shown inside
+// another page, and from running anything. Its own page says what it needs.
+func unframed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// elsewhere answers for what an API does not have: another method is told which
+// one is right.
+func elsewhere(api *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			other := r.Clone(r.Context())
+			other.Method = method
+			if _, pattern := api.Handler(other); pattern != "/" {
+				allowed = append(allowed, method)
+			}
+		}
+		if allowed != nil {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			writeProblem(w, http.StatusMethodNotAllowed, problem{Code: "method_not_allowed", Message: printable(r.URL.Path) + " takes " + strings.Join(allowed, " or ")})
+			return
+		}
+		writeProblem(w, http.StatusNotFound, problem{Code: "not_found", Message: "the decision API has no " + printable(r.URL.Path) + "; fusebox api lists what it has"})
+	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fusebox-dev/fusebox/breaker"
@@ -23,7 +25,7 @@ func callersOf(clients []sdk.AgentClient) func(*http.Request) (httpguard.Caller,
 		return nil
 	}
 	return func(r *http.Request) (httpguard.Caller, error) {
-		token := r.Header.Get(tokenHeader)
+		token := only(r, tokenHeader)
 		if token == "" {
 			return httpguard.Caller{}, httpguard.ErrCaller
 		}
@@ -39,6 +41,15 @@ func callersOf(clients []sdk.AgentClient) func(*http.Request) (httpguard.Caller,
 		}
 		return httpguard.Caller{Name: found.Name, Tenant: found.Tenant, Agent: found.Agent}, nil
 	}
+}
+
+// only is the value of a header that is given once. Two could be read
+// differently by two readers, so they are none.
+func only(r *http.Request, header string) string {
+	if v := r.Header.Values(header); len(v) == 1 {
+		return v[0]
+	}
+	return ""
 }
 
 type callerKey struct{}
@@ -78,8 +89,9 @@ func bind(op *taxonomy.Operation, c httpguard.Caller) {
 // mayRead reports whether a caller may see what belongs to a tenant.
 func mayRead(c httpguard.Caller, tenant string) bool { return c.Tenant == "" || c.Tenant == tenant }
 
-// visible leaves the circuits that a caller may see: those of no tenant, and
-// those of its own.
+// visible leaves the circuits that a caller may see: its own, and those that all
+// share. A circuit of one agent, user, credential or run without a tenant is
+// somebody's, and nobody can say whose.
 func visible(c httpguard.Caller, list []circuitDoc) []circuitDoc {
 	if c.Tenant == "" {
 		return list
@@ -87,9 +99,38 @@ func visible(c httpguard.Caller, list []circuitDoc) []circuitDoc {
 	own := tenantPart(c.Tenant)
 	out := list[:0]
 	for _, d := range list {
-		if i := strings.Index(d.Key, "|tenant="); i < 0 || d.Key[i:] == own || strings.HasPrefix(d.Key[i:], own+"|") {
+		parts := keyParts(d.Key)
+		tenant, any := parts["tenant"]
+		if any && tenant != own {
+			continue
+		}
+		if any || !slices.ContainsFunc(private, func(field string) bool { _, ok := parts[field]; return ok }) {
 			out = append(out, d)
 		}
+	}
+	return out
+}
+
+// private are the parts of a scope that belong to one tenant.
+var private = []string{"agent", "user", "credential", "run_id"}
+
+// keyParts reads the parts of a circuit's key, values as the key spells them. A
+// value can hold what looks like a part, so their lengths are believed.
+func keyParts(key string) map[string]string {
+	out := map[string]string{}
+	_, rest, _ := strings.Cut(key, "|")
+	for rest != "" {
+		field, after, ok := strings.Cut(rest, "=")
+		size, text, sized := strings.Cut(after, ":")
+		n := strings.IndexByte(after+"|", '|') // of an absent part, and of a long one's digest
+		if length, err := strconv.Atoi(size); sized && err == nil && length >= 0 && length <= len(text) {
+			n = len(size) + 1 + length
+		}
+		if !ok {
+			break
+		}
+		out[field] = after[:n]
+		rest = strings.TrimPrefix(after[n:], "|")
 	}
 	return out
 }
@@ -98,7 +139,7 @@ func visible(c httpguard.Caller, list []circuitDoc) []circuitDoc {
 func tenantPart(tenant string) string {
 	s := breaker.Defaults("x", taxonomy.LayerAuthority, "tenant")
 	key, _ := s.Key(&taxonomy.Operation{Tenant: tenant}, "tenant") // "tenant" is its scope
-	return strings.TrimPrefix(key, s.Name)
+	return keyParts(key)["tenant"]
 }
 
 // operatorsOnly lets the operator plane be seen by the configured operators

@@ -136,19 +136,15 @@ func (o operations) move(ctx context.Context, by, id string, r queueRequest) err
 	}
 	rec := o.receipt(receipts.KindQueue, by, "operator_"+r.Action)
 	rec.RequestID, rec.Tenant, rec.QueueID, rec.Scope = it.RequestID, it.Tenant, it.ID, it.Dependency
+	rec.Override = &receipts.OverrideNote{By: by, Reason: rec.Reason, Ticket: r.Reason}
 	_, err = o.log.Commit(ctx, rec)
 	return err
 }
 
 // item finds a queued item by its id.
 func (o operations) item(ctx context.Context, id string) (state.Item, error) {
-	for it, err := range o.store.Items(ctx, state.ItemQuery{}) {
-		if err != nil {
-			return it, err
-		}
-		if it.ID == id {
-			return it, nil
-		}
+	for it, err := range o.store.Items(ctx, state.ItemQuery{ID: id}) {
+		return it, err
 	}
 	return state.Item{}, &problem{Code: "not_found", Field: "id", Message: "there is no such item in the queue"}
 }

@@ -26,6 +26,7 @@ type issuedPermit struct {
 	ends      time.Time // of the permit, as the engine said at admit
 	digest    [32]byte  // of the record that settled it
 	answer    *recordAnswer
+	claim     *heldClaim // of the queued item that it carries; nil for other calls
 }
 
 const (

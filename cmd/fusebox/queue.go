@@ -13,8 +13,9 @@ import (
 
 func queueCommand() *cobra.Command {
 	return group("queue", "See and settle work that waits", `Work that was answered "queue" may wait for its circuit, until it expires. A Go
-program keeps it here (sdk.Client.Enqueue) and replays it (sdk.Client.Work); a
-caller of the decision API or the proxy keeps it itself and asks again. Closing
+program keeps it here (sdk.Client.Enqueue) and replays it (sdk.Client.Work), a
+caller of the decision API with POST /v1/queue and /v1/queue/claim; a caller of
+the proxy keeps it itself and asks again. Closing
 a circuit replays nothing stale: permissions, budgets and circuits are checked
 afresh. Payloads are not shown.`,
 		queueListCommand("queue", "WAITING"), queueShowCommand("queue"), queueMoveCommand("queue", "retry"), queueMoveCommand("queue", "drop"))

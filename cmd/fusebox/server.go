@@ -4,8 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -25,9 +24,12 @@ type server struct {
 	meter       *meter
 	tokens      *permitTokens
 	permits     *permitTable
-	proxy       http.Handler // everything that is not the decision API
-	mcp         http.Handler // MCP servers, under /mcp/
-	hosts       []string     // further names that the planes answer to
+	claims      *claimTable
+	limits      *rateLimits
+	apiWait     time.Duration // to read one API body; its answer may take twice as long
+	proxy       http.Handler  // everything that is not the decision API
+	mcp         http.Handler  // MCP servers, under /mcp/
+	hosts       []string      // further names that the planes answer to
 	callers     func(*http.Request) (httpguard.Caller, error)
 	operators   []sdk.Operator
 	operations  operations
@@ -41,21 +43,14 @@ type server struct {
 func (s *server) agentPlane() http.Handler {
 	api := http.NewServeMux()
 	for _, e := range s.endpoints() {
-		api.HandleFunc(e.method+" "+e.path, e.handle)
-		api.HandleFunc(e.path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Allow", e.method)
-			writeProblem(w, http.StatusMethodNotAllowed, problem{Code: "method_not_allowed", Message: e.path + " takes " + e.method})
-		})
+		api.Handle(e.method+" "+e.path, s.limited(e.reports, e.handle))
 	}
-	api.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, http.StatusNotFound, problem{Code: "not_found",
-			Message: "the decision API has no " + printable(r.URL.Path) + "; fusebox serve --help lists it"})
-	})
+	api.Handle("/", s.limited(false, elsewhere(api)))
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", deadlines(identified(s.callers, api)))
+	mux.Handle("/v1/", s.deadlines(identified(s.callers, api)))
 	mux.Handle("/mcp/", s.mcp)
 	mux.Handle("/", s.proxy)
-	return guard(s.hosts, joined(s.engine, mux))
+	return guard(s.hosts, s.knock(s.agentToken, joined(s.engine, mux)))
 }
 
 // operatorPlane is what people and their monitoring look at. Changes need an
@@ -63,39 +58,21 @@ func (s *server) agentPlane() http.Handler {
 func (s *server) operatorPlane() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.statusPage)
-	mux.HandleFunc("GET /status.json", s.statusJSON)
 	mux.HandleFunc("GET /page.css", pageStyle)
-	mux.HandleFunc("GET /healthz", s.health)
-	mux.HandleFunc("GET /v1/breakers", s.breakers)
-	mux.HandleFunc("GET /v1/intents", s.intents)
-	mux.HandleFunc("GET /v1/queue", s.getQueue)
-	mux.HandleFunc("GET /v1/approvals", s.getApprovals)
-	mux.HandleFunc("GET /v1/report", s.getReport)
-	mux.HandleFunc("GET /v1/rollout", s.getRollout)
-	mux.HandleFunc("POST /v1/rollout/{step}", s.changes(mayOperate, s.postRollout))
-	mux.HandleFunc("POST /v1/overrides", s.changes(mayOperate, s.postOverride))
-	mux.HandleFunc("POST /v1/queue/{id}", s.changes(mayOperate, s.postQueue))
-	mux.HandleFunc("POST /v1/approvals", s.changes(mayApprove, s.postApproval))
-	mux.HandleFunc("POST /v1/reconcile", s.changes(mayOperate, func(w http.ResponseWriter, r *http.Request, who string) error {
-		s.reconcileAs(w, r, who)
-		return nil
-	}))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.meter.registry, promhttp.HandlerOpts{}))
-	return guard(s.hosts, deadlines(s.operatorsOnly(mux)))
+	for _, e := range s.operatorEndpoints() {
+		mux.HandleFunc(e.method+" "+e.path, e.handle)
+	}
+	return guard(s.hosts, unframed(s.deadlines(s.knock(s.operatorToken, s.operatorsOnly(mux)))))
 }
 
 // health is GET /healthz: 200 while calls can be decided and evidence can be
 // written, 503 with the reason otherwise.
 func (s *server) health(w http.ResponseWriter, r *http.Request) {
-	type part struct {
-		OK    bool   `json:"ok"`
-		Error string `json:"error,omitempty"`
-	}
-	say := func(err error) part {
+	say := func(err error) healthPart {
 		if err != nil {
-			return part{Error: err.Error()}
+			return healthPart{Error: err.Error()}
 		}
-		return part{OK: true}
+		return healthPart{OK: true}
 	}
 	_, err := s.store.Now(r.Context())
 	store, log := say(err), say(s.log.Stats().Degraded)
@@ -103,13 +80,21 @@ func (s *server) health(w http.ResponseWriter, r *http.Request) {
 	if !store.OK || !log.OK {
 		status = http.StatusServiceUnavailable
 	}
-	writeAnswer(w, status, struct {
-		OK       bool   `json:"ok"`
-		Version  string `json:"version"`
-		Policy   string `json:"policy"`
-		Store    part   `json:"store"`
-		Receipts part   `json:"receipts"`
-	}{status == http.StatusOK, version, string(s.engine.Version()), store, log})
+	writeAnswer(w, status, healthDoc{status == http.StatusOK, version, string(s.engine.Version()), store, log})
+}
+
+// A healthDoc is the answer of GET /healthz.
+type healthDoc struct {
+	OK       bool       `json:"ok"`
+	Version  string     `json:"version"`
+	Policy   string     `json:"policy"`
+	Store    healthPart `json:"store"`
+	Receipts healthPart `json:"receipts"`
+}
+
+type healthPart struct {
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
 }
 
 // newHTTPServer bounds what a slow or idle peer can hold. There is no bound on

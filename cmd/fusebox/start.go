@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,8 +31,10 @@ import (
 type startOptions struct {
 	Config    sdk.Config
 	Logger    *slog.Logger
-	PermitTTL time.Duration // from admit to dispatch; 0 is the engine's default
-	Drain     time.Duration // how long stop waits for calls that are out; 0 is 10 s
+	PermitTTL time.Duration    // from admit to dispatch; 0 is the engine's default
+	APIWait   time.Duration    // for the body of one API request; 0 is 30 s
+	Now       func() time.Time // of the rate limits; nil is the clock's
+	Drain     time.Duration    // how long stop waits for calls that are out; 0 is 10 s
 }
 
 // running is a server that serves.
@@ -58,11 +61,7 @@ func start(ctx context.Context, o startOptions) (r *running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme := "http://"
-	if o.Config.Listen.TLSCert != "" {
-		scheme = "https://"
-	}
-	r.agent, r.operator = scheme+listeners[0].Addr().String(), scheme+listeners[1].Addr().String()
+	r.agent, r.operator = baseURL(listeners[0], o.Config.Listen), baseURL(listeners[1], o.Config.Listen)
 	warnOpen(o, listeners)
 	if err := r.open(ctx, o); err != nil {
 		if r.client != nil {
@@ -114,6 +113,10 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	if err != nil {
 		return withStatus(exitSetup, err)
 	}
+	now := o.Now
+	if now == nil {
+		now = clock.Now
+	}
 	callers := callersOf(cfg.Clients)
 	proxy, err := newProxy(client, callers, o.Logger)
 	if err != nil {
@@ -125,7 +128,7 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	}
 	r.server = &server{
 		engine: client.Engine(), clock: clock, store: client.Store(), log: client.Log(), receiptsDir: cfg.Receipts.Dir,
-		meter: m, tokens: tokens, permits: newPermitTable(), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
+		meter: m, tokens: tokens, permits: newPermitTable(), claims: newClaimTable(), limits: newRateLimits(cfg.Limits, now), apiWait: cmp.Or(o.APIWait, apiTimeout), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
 		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus, spans: r.spans,
 	}
 	m.watch(r.server)
@@ -166,8 +169,21 @@ func newProxy(client *sdk.Client, callers func(*http.Request) (httpguard.Caller,
 	return httpguard.NewProxy(o)
 }
 
+// baseURL is where a plane is reached: "http://127.0.0.1:4141", or
+// "unix:/path/to/socket".
+func baseURL(l net.Listener, c sdk.Listen) string {
+	switch {
+	case l.Addr().Network() == "unix":
+		return "unix:" + l.Addr().String()
+	case c.TLSCert != "":
+		return "https://" + l.Addr().String()
+	}
+	return "http://" + l.Addr().String()
+}
+
 // listenAt takes a TCP address, or "unix:" and a path. A socket file that nobody
-// listens at any more is left over from a process that was killed, and replaced.
+// listens at any more is left over from a process that was killed, and replaced;
+// another file is not. The socket is its owner's alone.
 func listenAt(addr string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(addr, "unix:")
 	if !ok {
@@ -177,11 +193,22 @@ func listenAt(addr string) (net.Listener, error) {
 		_ = c.Close() // it answered, which is all we asked
 		return nil, syscall.EADDRINUSE
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if info, err := os.Lstat(path); err != nil || info.Mode().Type() != fs.ModeSocket {
+			return nil, errors.Join(err, fmt.Errorf("%s is a file and no socket", path))
+		}
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
 	}
-	return net.Listen("unix", path)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	// Before anything is served; whoever connects until then hears nothing.
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // listenBoth takes both addresses, or none.

@@ -106,9 +106,14 @@ func (it Item) Sooner(o Item) int {
 	return cmp.Or(cmp.Compare(o.Priority, it.Priority), it.Expires.Compare(o.Expires), strings.Compare(it.ID, o.ID))
 }
 
+// Match reports whether the item is one of these.
+func (f From) Match(it Item) bool {
+	return (f.Dependency == "" || it.Dependency == f.Dependency) && (f.Tenant == "" || it.Tenant == f.Tenant)
+}
+
 // Match reports whether the query selects the item. Limit is not its affair.
 func (q ItemQuery) Match(it Item) bool {
-	return (len(q.States) == 0 || slices.Contains(q.States, it.State)) &&
-		(q.Dependency == "" || it.Dependency == q.Dependency) &&
-		(q.Tenant == "" || it.Tenant == q.Tenant)
+	return (q.ID == "" || it.ID == q.ID) &&
+		(len(q.States) == 0 || slices.Contains(q.States, it.State)) &&
+		From{q.Dependency, q.Tenant}.Match(it)
 }

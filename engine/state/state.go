@@ -286,8 +286,15 @@ type Disposition struct {
 	Attempt *ItemAttempt
 }
 
+// From says whose items a worker claims; zero fields are everybody's.
+type From struct {
+	Dependency string
+	Tenant     string
+}
+
 // ItemQuery selects items; zero fields select all.
 type ItemQuery struct {
+	ID         string
 	States     []ItemState
 	Dependency string
 	Tenant     string
@@ -300,13 +307,13 @@ type Queue interface {
 	// future expiry. An item may be put as Dead, with any expiry: dead letters
 	// wait for a person.
 	Put(ctx context.Context, it Item) error
-	// Claim leases up to n waiting items of a dependency ("" is any), highest
-	// priority and oldest deadline first. Claims that run at the same time may
+	// Claim leases up to n waiting items, highest priority and oldest deadline
+	// first. Claims that run at the same time may
 	// pass over each other's candidates, and then return less, or a lower one.
-	// It never hands out an expired item; those it meets become Expired and are
+	// It never hands out an expired item; those of from become Expired and are
 	// returned apart, also with n 0. A claim that ran out waits again, under a
 	// new token.
-	Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []Item, err error)
+	Claim(ctx context.Context, worker string, from From, n int, lease time.Duration) (claimed, expired []Item, err error)
 	// Renew lengthens a claim to lease from now; ErrFenced once it ran out.
 	Renew(ctx context.Context, id string, claim uint64, lease time.Duration) error
 	// Finish ends a claim; a stale claim token, or a claim that ran out, is ErrFenced.

@@ -34,15 +34,15 @@ func owned(it state.Item) state.Item {
 }
 
 // Claim leases items and drops the expired ones that it meets.
-func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
-	err = s.do(ctx, "Claim", dependency, func(now time.Time) error {
+func (s *Store) Claim(ctx context.Context, worker string, from state.From, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
+	err = s.do(ctx, "Claim", from.Dependency, func(now time.Time) error {
 		if n > 0 && lease <= 0 {
-			return fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", dependency, state.ErrInvalid, lease)
+			return fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", from.Dependency, state.ErrInvalid, lease)
 		}
 		var ready []state.Item
 		for id, it := range s.items {
 			switch {
-			case dependency != "" && it.Dependency != dependency || !it.Free(now):
+			case !from.Match(it) || !it.Free(now):
 			case it.Stale(now):
 				s.items[id] = it.Lapsed()
 				expired = append(expired, owned(s.items[id]))

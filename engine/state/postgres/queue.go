@@ -44,24 +44,24 @@ func (s *Store) Put(ctx context.Context, it state.Item) error {
 // another worker is just taking are passed over, not waited for: a worker that
 // was stopped in the middle of its claim must not stop the others. The price is
 // that claims that overlap see the queue as it was when they began.
-func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
+func (s *Store) Claim(ctx context.Context, worker string, from state.From, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
 	if n > 0 && lease <= 0 {
-		return nil, nil, fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", dependency, state.ErrInvalid, lease)
+		return nil, nil, fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", from.Dependency, state.ErrInvalid, lease)
 	}
 	var taken, late []state.Item
-	err = s.do(ctx, "claim from "+dependency, func(t *tx) (err error) {
+	err = s.do(ctx, "claim from "+from.Dependency, func(t *tx) (err error) {
 		taken, late = nil, nil
 		if err := t.begun(); err != nil {
 			return err
 		}
 		var w where
 		w.and("state < 2 AND expires <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", state.Nanos(t.now), state.Nanos(t.now))
-		if late, err = t.items(w, dependency, -1, state.Item.Stale); err != nil {
+		if late, err = t.items(w, from, -1, state.Item.Stale); err != nil {
 			return err
 		}
 		w = where{}
 		w.and("state < 2 AND expires > ?::bigint AND not_before <= ?::bigint AND (state = 0 OR claim_until <= ?::bigint)", state.Nanos(t.now), state.Nanos(t.now), state.Nanos(t.now))
-		if taken, err = t.items(w, dependency, max(n, 0), state.Item.Ready); err != nil {
+		if taken, err = t.items(w, from, max(n, 0), state.Item.Ready); err != nil {
 			return err
 		}
 		for i, it := range late {
@@ -89,12 +89,15 @@ func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lea
 
 // items locks candidates, in the order of the queue, and keeps those that the
 // rule accepts too. A limit below 0 is none.
-func (t *tx) items(w where, dependency string, limit int, rule func(state.Item, time.Time) bool) (out []state.Item, err error) {
+func (t *tx) items(w where, from state.From, limit int, rule func(state.Item, time.Time) bool) (out []state.Item, err error) {
 	if limit == 0 {
 		return nil, nil
 	}
-	if dependency != "" {
-		w.and("dependency = ?::text", dependency)
+	if from.Dependency != "" {
+		w.and("dependency = ?::text", from.Dependency)
+	}
+	if from.Tenant != "" {
+		w.and("tenant = ?::text", from.Tenant)
 	}
 	q := "SELECT " + state.ItemColumns + " FROM @item WHERE " + w.text + " ORDER BY priority DESC, expires, id"
 	if limit > 0 {
@@ -202,6 +205,9 @@ func (s *Store) Items(ctx context.Context, q state.ItemQuery) iter.Seq2[state.It
 // itemWhere is state.ItemQuery.Match in SQL.
 func itemWhere(q state.ItemQuery) (w where) {
 	w.and("true")
+	if q.ID != "" {
+		w.and("id = ?::text", q.ID)
+	}
 	if len(q.States) > 0 {
 		states := make([]int32, 0, len(q.States))
 		for _, st := range q.States {

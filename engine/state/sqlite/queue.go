@@ -30,17 +30,17 @@ func (s *Store) Put(ctx context.Context, it state.Item) error {
 }
 
 // Claim leases items and drops the expired ones that it meets.
-func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
+func (s *Store) Claim(ctx context.Context, worker string, from state.From, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
 	if n > 0 && lease <= 0 {
-		return nil, nil, fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", dependency, state.ErrInvalid, lease)
+		return nil, nil, fmt.Errorf("claim from %q: %w: the lease must be positive, got %s", from.Dependency, state.ErrInvalid, lease)
 	}
 	var taken, late []state.Item
-	err = s.writer.do(ctx, "claim from "+dependency, true, func(t *tx) (err error) {
+	err = s.writer.do(ctx, "claim from "+from.Dependency, true, func(t *tx) (err error) {
 		taken, late = nil, nil
-		if late, err = t.stale(dependency); err != nil {
+		if late, err = t.stale(from); err != nil {
 			return err
 		}
-		ready, err := t.ready(dependency, n)
+		ready, err := t.ready(from, n)
 		if err != nil {
 			return err
 		}
@@ -61,8 +61,8 @@ func (s *Store) Claim(ctx context.Context, worker, dependency string, n int, lea
 }
 
 // stale finds what has to be dropped, dropped already.
-func (t *tx) stale(dependency string) (out []state.Item, err error) {
-	q, args := of(dependency, "SELECT "+state.ItemColumns+" FROM item WHERE state < 2 AND expires <= ?", state.Nanos(t.now))
+func (t *tx) stale(from state.From) (out []state.Item, err error) {
+	q, args := of(from, "SELECT "+state.ItemColumns+" FROM item WHERE state < 2 AND expires <= ?", state.Nanos(t.now))
 	err = t.each(q+" ORDER BY priority DESC, expires, id", args, func(row scan) (bool, error) {
 		it, err := state.ScanItem(row)
 		if err == nil && it.Free(t.now) && it.Stale(t.now) {
@@ -74,11 +74,11 @@ func (t *tx) stale(dependency string) (out []state.Item, err error) {
 }
 
 // ready finds up to n items that a worker may have now, in order.
-func (t *tx) ready(dependency string, n int) (out []state.Item, err error) {
+func (t *tx) ready(from state.From, n int) (out []state.Item, err error) {
 	if n <= 0 {
 		return nil, nil
 	}
-	q, args := of(dependency, "SELECT "+state.ItemColumns+" FROM item WHERE state < 2 AND expires > ?", state.Nanos(t.now))
+	q, args := of(from, "SELECT "+state.ItemColumns+" FROM item WHERE state < 2 AND expires > ?", state.Nanos(t.now))
 	err = t.each(q+" ORDER BY priority DESC, expires, id", args, func(row scan) (bool, error) {
 		it, err := state.ScanItem(row)
 		if err == nil && it.Ready(t.now) {
@@ -89,12 +89,15 @@ func (t *tx) ready(dependency string, n int) (out []state.Item, err error) {
 	return out, err
 }
 
-// of narrows a query to one dependency, "" is any.
-func of(dependency, q string, args ...any) (string, []any) {
-	if dependency == "" {
-		return q, args
+// of is state.From.Match in SQL.
+func of(from state.From, q string, args ...any) (string, []any) {
+	if from.Dependency != "" {
+		q, args = q+" AND dependency = ?", append(args, from.Dependency)
 	}
-	return q + " AND dependency = ?", append(args, dependency)
+	if from.Tenant != "" {
+		q, args = q+" AND tenant = ?", append(args, from.Tenant)
+	}
+	return q, args
 }
 
 // putItem writes the columns that may change after Put.
@@ -191,6 +194,10 @@ func (s *Store) Items(ctx context.Context, q state.ItemQuery) iter.Seq2[state.It
 
 // itemWhere is state.ItemQuery.Match in SQL.
 func itemWhere(q state.ItemQuery) (where string, args []any) {
+	if q.ID != "" {
+		where += "id = ? AND "
+		args = append(args, q.ID)
+	}
 	if len(q.States) > 0 {
 		where += "state IN (?" + strings.Repeat(",?", len(q.States)-1) + ") AND "
 		for _, st := range q.States {

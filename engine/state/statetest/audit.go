@@ -46,7 +46,7 @@ var audited = []struct {
 	{"settle grant", true, func(c context.Context, st state.Store, id string) error { return st.SettleGrant(c, id, tokens(1)) }},
 	{"put", true, func(c context.Context, st state.Store, id string) error { return st.Put(c, item(id, time.Now())) }},
 	{"claim", true, func(c context.Context, st state.Store, _ string) error {
-		_, _, err := st.Claim(c, "w", "", 1, time.Hour)
+		_, _, err := st.Claim(c, "w", state.From{}, 1, time.Hour)
 		return err
 	}},
 	{"grant", true, func(c context.Context, st state.Store, id string) error { return st.Grant(c, approval(id, time.Now())) }},

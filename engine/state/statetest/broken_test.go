@@ -34,6 +34,7 @@ var broken = map[string]struct {
 	"condemns everybody":  {"intents", func(s *memory.Store) state.Store { return &condemnsAll{s} }},
 	"no fencing":          {"clock", func(s *memory.Store) state.Store { return &unfenced{s} }},
 	"claims the expired":  {"clock", func(s *memory.Store) state.Store { return &claimsExpired{s} }},
+	"claims for anybody":  {"queue", func(s *memory.Store) state.Store { return &claimsForAnybody{s} }},
 	"approval for ever":   {"dispatch", func(s *memory.Store) state.Store { return &keepsApproval{s} }},
 	"watch forgets":       {"watch", func(s *memory.Store) state.Store { return &forgetfulWatch{s} }},
 	"short memory":        {"runs", func(s *memory.Store) state.Store { return &shortRuns{s} }},
@@ -256,9 +257,17 @@ func (s *unfenced) Finish(ctx context.Context, id string, claim uint64, d state.
 // claimsExpired hands out what is too old.
 type claimsExpired struct{ *memory.Store }
 
-func (s *claimsExpired) Claim(ctx context.Context, worker, dependency string, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
-	claimed, expired, err = s.Store.Claim(ctx, worker, dependency, n, lease)
+func (s *claimsExpired) Claim(ctx context.Context, worker string, from state.From, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
+	claimed, expired, err = s.Store.Claim(ctx, worker, from, n, lease)
 	return append(claimed, expired...), nil, err
+}
+
+// claimsForAnybody does not ask whose item it hands out.
+type claimsForAnybody struct{ *memory.Store }
+
+func (s *claimsForAnybody) Claim(ctx context.Context, worker string, from state.From, n int, lease time.Duration) (claimed, expired []state.Item, err error) {
+	from.Tenant = ""
+	return s.Store.Claim(ctx, worker, from, n, lease)
 }
 
 // keepsApproval checks a single-use approval and does not use it up.

@@ -242,7 +242,7 @@ func (c *child) spend(ctx context.Context, blocks *state.Blocks, id func() strin
 
 // hold claims an item for a moment, and finishes it when it is told to.
 func (c *child) hold() error {
-	claimed, _, err := c.st.Claim(context.Background(), c.name, "", 1, time.Duration(c.n)*time.Millisecond)
+	claimed, _, err := c.st.Claim(context.Background(), c.name, state.From{}, 1, time.Duration(c.n)*time.Millisecond)
 	if err != nil || len(claimed) != 1 {
 		return fmt.Errorf("claimed %d items (%v)", len(claimed), err)
 	}
@@ -278,7 +278,7 @@ func (c *child) watch() error {
 // claim takes and finishes items until none is left.
 func (c *child) claim() error {
 	for {
-		claimed, _, err := c.st.Claim(context.Background(), c.name, "", 2, time.Hour)
+		claimed, _, err := c.st.Claim(context.Background(), c.name, state.From{}, 2, time.Hour)
 		if err != nil || len(claimed) == 0 {
 			return err
 		}

@@ -128,11 +128,11 @@ func (p *pair) do(s step) {
 	case 9:
 		p.both("settle grant "+name, func(st state.Store) (any, error) { return nil, st.SettleGrant(c, s.ID, tokens(s.M)) })
 	case 10:
-		it := state.Item{ID: s.ID, Created: at, Expires: at.Add(time.Duration(s.M-2) * time.Minute), Priority: s.N % 3, Dependency: s.Other, State: state.ItemState(4 * (s.Choice / 5))}
+		it := state.Item{ID: s.ID, Created: at, Expires: at.Add(time.Duration(s.M-2) * time.Minute), Priority: s.N % 3, Dependency: s.Other, Tenant: []string{"acme", "other"}[s.N%2], State: state.ItemState(4 * (s.Choice / 5))}
 		p.both("put "+name, func(st state.Store) (any, error) { return nil, st.Put(c, it) })
 	case 11:
 		p.both("claim "+name, func(st state.Store) (any, error) {
-			claimed, expired, err := st.Claim(c, s.Other, []string{"", s.ID}[s.Choice%2], int(s.N%3), time.Duration(1+s.M)*time.Minute)
+			claimed, expired, err := st.Claim(c, s.Other, state.From{Dependency: []string{"", s.ID}[s.Choice%2], Tenant: []string{"", "acme"}[s.M%2]}, int(s.N%3), time.Duration(1+s.M)*time.Minute)
 			return [2][]state.Item{claimed, expired}, err
 		})
 	case 12:

@@ -171,7 +171,7 @@ func newQueueClient(client int) client {
 			it := state.Item{ID: fmt.Sprintf("%d-%d-%d", 9-priority, client, r.Uint32()), Priority: priority, Expires: far}
 			return queueIn{"put", it.ID}, "", st.Put(ctx, it)
 		case coin == 2 || len(held) == 0:
-			claimed, _, err := st.Claim(ctx, fmt.Sprint(client), "", 1, time.Hour)
+			claimed, _, err := st.Claim(ctx, fmt.Sprint(client), state.From{}, 1, time.Hour)
 			if err != nil || len(claimed) == 0 {
 				return queueIn{do: "claim"}, "", err
 			}

@@ -105,7 +105,7 @@ func (s *suite) parallel(t *testing.T) {
 		holders := map[string]int{}
 		for _, err := range together(8, func(i int) error {
 			for {
-				claimed, _, err := st.Claim(t.Context(), fmt.Sprint("worker ", i), "", 3, time.Hour)
+				claimed, _, err := st.Claim(t.Context(), fmt.Sprint("worker ", i), state.From{}, 3, time.Hour)
 				if err != nil || len(claimed) == 0 {
 					return err
 				}
@@ -130,7 +130,7 @@ func (s *suite) parallel(t *testing.T) {
 		for _, err := range together(200, func(int) error { return st.Put(t.Context(), item("a", at)) }) {
 			ok(t, err)
 		}
-		claimed, _, err := st.Claim(ctx(t), "w", "", 500, time.Minute)
+		claimed, _, err := st.Claim(ctx(t), "w", state.From{}, 500, time.Minute)
 		ok(t, err)
 		equal(t, len(claimed), 1, "claimed")
 	})

@@ -294,7 +294,7 @@ func (s *suite) paused(t *testing.T) {
 	for len(fresh) == 0 { // until its claim has run out
 		time.Sleep(10 * time.Millisecond)
 		var err error
-		fresh, _, err = st.Claim(ctx(t), "heir", "", 1, time.Hour)
+		fresh, _, err = st.Claim(ctx(t), "heir", state.From{}, 1, time.Hour)
 		ok(t, err)
 	}
 	if fmt.Sprint(fresh[0].Claim) == old {

@@ -35,7 +35,7 @@ func (s *suite) queue(t *testing.T) {
 		is(t, st.Put(ctx(t), item("", at)), state.ErrInvalid, "put without id")
 		it.State = state.Dead // R-QUE-3: dead letters wait for a person
 		ok(t, st.Put(ctx(t), it))
-		claimed, expired, err := st.Claim(ctx(t), "w", "", 10, time.Minute)
+		claimed, expired, err := st.Claim(ctx(t), "w", state.From{}, 10, time.Minute)
 		ok(t, err)
 		equal(t, len(claimed)+len(expired), 0, "claimed or expired of dead letters")
 	})
@@ -52,17 +52,39 @@ func (s *suite) queue(t *testing.T) {
 			it.Priority, it.Dependency, it.Expires = c.priority, c.dep, at.Add(c.expires*time.Minute)
 			ok(t, st.Put(ctx(t), it))
 		}
-		claimed, _, err := st.Claim(ctx(t), "w", "a", 3, time.Minute)
+		claimed, _, err := st.Claim(ctx(t), "w", state.From{Dependency: "a"}, 3, time.Minute)
 		ok(t, err)
 		equal(t, itemIDs(claimed), "high soon late ", "claimed")
-		claimed, _, err = st.Claim(ctx(t), "w", "", 10, time.Minute)
+		claimed, _, err = st.Claim(ctx(t), "w", state.From{}, 10, time.Minute)
 		ok(t, err)
 		equal(t, itemIDs(claimed), "other low ", "claimed of any dependency")
-		claimed, _, err = st.Claim(ctx(t), "w", "", 10, time.Minute)
+		claimed, _, err = st.Claim(ctx(t), "w", state.From{}, 10, time.Minute)
 		ok(t, err)
 		equal(t, len(claimed), 0, "claimed twice")
-		_, _, err = st.Claim(ctx(t), "w", "", 1, 0)
+		_, _, err = st.Claim(ctx(t), "w", state.From{}, 1, 0)
 		is(t, err, state.ErrInvalid, "claim without a lease")
+	})
+	// R-OPS-9: who works for one tenant gets that tenant's items, and drops no
+	// other's either.
+	t.Run("a tenant's worker claims its own", func(t *testing.T) {
+		st := s.open(t)
+		at := now(t, st)
+		for _, c := range []struct{ id, tenant, dep string }{{"one", "acme", "a"}, {"two", "other", "a"}, {"three", "acme", "b"}, {"none", "", "a"}} {
+			it := item(c.id, at)
+			it.Tenant, it.Dependency = c.tenant, c.dep
+			ok(t, st.Put(ctx(t), it))
+		}
+		claimed, _, err := st.Claim(ctx(t), "w", state.From{Tenant: "acme", Dependency: "a"}, 10, time.Minute)
+		ok(t, err)
+		equal(t, itemIDs(claimed), "one ", "claimed of a tenant and dependency")
+		claimed, _, err = st.Claim(ctx(t), "w", state.From{Tenant: "acme"}, 10, time.Minute)
+		ok(t, err)
+		equal(t, itemIDs(claimed), "three ", "claimed of a tenant")
+		claimed, _, err = st.Claim(ctx(t), "w", state.From{}, 10, time.Minute)
+		ok(t, err)
+		equal(t, itemIDs(claimed), "none two ", "claimed of everybody's")
+		equal(t, len(collect(t, st.Items(ctx(t), state.ItemQuery{ID: "two"}))), 1, "items of an id")
+		equal(t, len(collect(t, st.Items(ctx(t), state.ItemQuery{ID: "two", Tenant: "acme"}))), 0, "another tenant's item")
 	})
 	t.Run("a claim is finished once, by its token", func(t *testing.T) { s.finish(t) })
 	t.Run("people move items", func(t *testing.T) { s.move(t) })
@@ -96,7 +118,7 @@ func (s *suite) finish(t *testing.T) {
 	ok(t, st.Put(ctx(t), item("a", at)))
 	claim := func() state.Item {
 		t.Helper()
-		claimed, _, err := st.Claim(ctx(t), "worker-1", "", 1, time.Minute)
+		claimed, _, err := st.Claim(ctx(t), "worker-1", state.From{}, 1, time.Minute)
 		ok(t, err)
 		equal(t, len(claimed), 1, "claimed")
 		return claimed[0]
@@ -131,7 +153,7 @@ func (s *suite) move(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		ok(t, st.Put(ctx(t), item(id, at)))
 	}
-	claimed, _, err := st.Claim(ctx(t), "w", "", 1, time.Minute)
+	claimed, _, err := st.Claim(ctx(t), "w", state.From{}, 1, time.Minute)
 	ok(t, err)
 	held := claimed[0]
 	is(t, st.Move(ctx(t), held.ID, state.Disposition{State: state.Dropped}), state.ErrConflict, "move a claimed item")
