@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,10 +112,31 @@ func serveBench(kind, to string) {
 		}
 		handler.ServeHTTP(w, r)
 	}))
+	defer profiled(kind)()
 	fmt.Println(s.URL)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent goes
 	for _, f := range slices.Backward(tb.cleanups) {
 		f()
+	}
+}
+
+// profiled writes where a child's processor time goes into the folder that
+// FUSEBOX_BENCH_PROFILES names.
+func profiled(kind string) (stop func()) {
+	dir := os.Getenv("FUSEBOX_BENCH_PROFILES")
+	if dir == "" {
+		return func() {}
+	}
+	f, err := os.CreateTemp(dir, kind+"-*.pprof")
+	if err != nil {
+		panic(err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		panic(err)
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
 	}
 }
 
