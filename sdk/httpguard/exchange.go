@@ -206,8 +206,8 @@ func (x *exchange) outgoing(req *http.Request) *http.Request {
 	out := req.WithContext(x.ctx)
 	if !x.call.owned { // the contract of RoundTrip: the caller's request stays as it is
 		out.Header = req.Header.Clone()
-		carry(out, x.call.body)
 	}
+	carry(out, x.call.body)
 	for k := range out.Header {
 		if strings.HasPrefix(k, "Fusebox-") {
 			delete(out.Header, k)

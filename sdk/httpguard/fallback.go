@@ -1,9 +1,7 @@
 package httpguard
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -101,8 +99,6 @@ func (p *Proxy) alternate(ctx context.Context, req *http.Request, c *routed, can
 			to.op.Credential = p.o.Fingerprint("", key)
 		}
 	}
-	out.Body = io.NopCloser(bytes.NewReader(to.body))
-	out.ContentLength = int64(len(to.body))
 	out.Header.Del("Content-Length")
 	return out, to, true
 }

@@ -215,7 +215,8 @@ func tooLarge(most int64) *notice {
 	return badRequest(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body of the request is larger than %d bytes", most))
 }
 
-// carry puts a body that was read back into a request.
+// carry puts a body that was read back into a request, in the form that
+// net/http sends together with the headers, in one packet.
 func carry(req *http.Request, body []byte) {
 	if body == nil {
 		return
