@@ -95,7 +95,7 @@ func serveBench(kind, to string) {
 			pr.SetURL(u)
 			pr.Out.URL.Path = strings.TrimPrefix(pr.Out.URL.Path, "/openai")
 		}}
-	case "plain":
+	case "path":
 		h := enginetest.New(&tb, func(p *engine.Parts) { p.Clock = engine.RealClock() })
 		handler = benchProxy(h.Engine, print, t, u)
 	default:
@@ -202,17 +202,23 @@ func child(b *testing.B, kind, to string) string {
 // BenchmarkProxy compares the processor time that a guarded call costs in the
 // proxy's process with what it costs in that of a bare reverse proxy, in turn
 // and against the same remote, with the whole of fusebox behind the one: SQLite,
-// receipts and the shipped policy. A round is a ratio, and the median of the
-// rounds counts: the rest of the machine disturbs both halves of a round alike.
-// What a call takes longer is printed beside it and bound by nothing.
+// receipts and the shipped policy; and for unary calls also with the path alone
+// (plain rules in Go, a store in memory), which shows what part of it is the
+// proxy's. A round is a ratio, and the median of the rounds counts: the rest of
+// the machine disturbs both halves of a round alike. What a call takes longer is
+// printed beside it and bound by nothing.
 func BenchmarkProxy(b *testing.B) {
 	for _, mode := range []struct {
-		name          string
-		bound         float64
-		rounds, calls int
-	}{{"unary", 1.6, 40, 100}, {"stream", 1.3, 30, 10}} {
+		name, calling, behind string
+		bound                 float64
+		rounds, calls         int
+	}{
+		{"unary", "unary", "whole", 1.6, 40, 100},
+		{"unary_path", "unary", "path", 1.6, 40, 100},
+		{"stream", "stream", "whole", 1.3, 30, 10},
+	} {
 		b.Run(mode.name, func(b *testing.B) {
-			s := newBenchSides(b, mode.name)
+			s := newBenchSides(b, mode.calling, mode.behind)
 			s.round(mode.calls) // everything that is made once
 			s.wall = [2][]time.Duration{}
 			var ratios []float64
@@ -251,15 +257,11 @@ type benchSides struct {
 	wall   [2][]time.Duration
 }
 
-func newBenchSides(b *testing.B, mode string) *benchSides {
+func newBenchSides(b *testing.B, mode, behind string) *benchSides {
 	s := &benchSides{b: b, mode: mode, client: &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 8}}}
 	u := benchUpstream(&s.turns)
 	b.Cleanup(u.Close)
-	kind := "guarded"
-	if k := os.Getenv("BENCHKIND"); k != "" {
-		kind = k
-	}
-	s.to = [2]string{child(b, "bare", u.URL), child(b, kind, u.URL)}
+	s.to = [2]string{child(b, "bare", u.URL), child(b, behind, u.URL)}
 	return s
 }
 
