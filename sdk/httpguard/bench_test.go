@@ -202,9 +202,8 @@ func child(b *testing.B, kind, to string) string {
 // BenchmarkProxy compares the processor time that a guarded call costs in the
 // proxy's process with what it costs in that of a bare reverse proxy, in turn
 // and against the same remote, with the whole of fusebox behind the one: SQLite,
-// receipts and the shipped policy; and for unary calls also with the path alone
-// (plain rules in Go, a store in memory), which shows what part of it is the
-// proxy's. A round is a ratio, and the median of the rounds counts: the rest of
+// receipts and the shipped policy; and with the path alone (plain rules in Go, a
+// store in memory), which shows what part of it is the proxy's. A round is a ratio, and the median of the rounds counts: the rest of
 // the machine disturbs both halves of a round alike. What a call takes longer is
 // printed beside it and bound by nothing.
 func BenchmarkProxy(b *testing.B) {
@@ -216,6 +215,7 @@ func BenchmarkProxy(b *testing.B) {
 		{"unary", "unary", "whole", 1.6, 40, 100},
 		{"unary_path", "unary", "path", 1.6, 40, 100},
 		{"stream", "stream", "whole", 1.3, 30, 10},
+		{"stream_path", "stream", "path", 1.3, 30, 10},
 	} {
 		b.Run(mode.name, func(b *testing.B) {
 			s := newBenchSides(b, mode.calling, mode.behind)
