@@ -79,7 +79,7 @@ func (s *partition) carry(ctx context.Context, rec *breaker.Recorded) error {
 		return nil // a shadow lives in this process alone
 	}
 	now := s.e.clock.Mono()
-	var few [12]event // what an ordinary call touches, without allocating
+	var few [24]event // what an ordinary call touches, without allocating
 	events := few[:0]
 	for t := range rec.All() {
 		moved := slices.ContainsFunc(rec.Changes, func(c breaker.Change) bool { return c.Key == t.Key })
