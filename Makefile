@@ -6,8 +6,9 @@ OPA     := v1.22.3
 LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 DAY     ?= 1000000
+LOAD    ?= 60s
 
-.PHONY: help build run demo test race check policies alerts api cases day bench fleet fuzz campaigns cover lint clean
+.PHONY: help build run demo test race check policies alerts api cases day load bench fleet fuzz campaigns cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +59,9 @@ cases: ## the feared states, with the real bundle, SQLite and table
 
 day: ## generate a day of a million receipts and replay it; a few minutes and 1 GB
 	FUSEBOX_DAY=$(DAY) $(GO) test ./cmd/fusebox -run TestReplayOfADay -v -count=1 -timeout 60m
+
+load: ## 1,000 streaming clients at the proxy for LOAD (default 60s), everything going wrong in turn
+	FUSEBOX_LOAD=$(LOAD) $(GO) test ./sdk/httpguard -run 'TestLoad$$' -v -count=1 -timeout 30m
 
 bench: ## figures side by side: RATIO name value bound ok|short
 	@sh .ci/bench

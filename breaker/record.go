@@ -3,6 +3,7 @@ package breaker
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 	"time"
@@ -114,17 +115,27 @@ func (r *Recorded) drop() {
 // Touched lists the circuits that the call reached and what it did there. Read
 // it before the feeds that were recorded are changed.
 func (r *Recorded) Touched() []Touched {
-	out := make([]Touched, r.n)
-	for i := range out {
-		x := r.few[:]
-		at := i
-		if i >= len(r.few) {
-			x, at = r.more, i-len(r.few)
-		}
-		t := &x[at]
-		out[i] = Touched{Key: t.node.key, Rule: &t.node.of.Load().Rule, Event: *r.event(t), Fate: t.fate}
+	out := make([]Touched, 0, r.n)
+	for t := range r.All() {
+		out = append(out, t)
 	}
 	return out
+}
+
+// All is what Touched lists, one by one.
+func (r *Recorded) All() iter.Seq[Touched] {
+	return func(yield func(Touched) bool) {
+		for i := range r.n {
+			x, at := r.few[:], i
+			if i >= len(r.few) {
+				x, at = r.more, i-len(r.few)
+			}
+			t := &x[at]
+			if !yield(Touched{Key: t.node.key, Rule: &t.node.of.Load().Rule, Event: *r.event(t), Fate: t.fate}) {
+				return
+			}
+		}
+	}
 }
 
 // Err joins the feeds' errors.

@@ -209,7 +209,9 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	if rej, stale := p.putOut(ctx, open); rej != nil || stale {
 		return rej, stale
 	}
-	p.admission = e.note(p.admissionReceipt(answer))
+	r := p.admissionReceipt(answer)
+	p.admission = e.note(r)
+	spent(r)
 	e.permits.arm(p)
 	p.admitted(nil)
 	return nil, false

@@ -85,30 +85,13 @@ func check(op *taxonomy.Operation) error {
 }
 
 // texts are the text fields of an operation.
-var texts = func() (out []struct {
-	name string
-	read taxonomy.Part
-}) {
-	add := func(name string, read taxonomy.Part) {
-		out = append(out, struct {
-			name string
-			read taxonomy.Part
-		}{name, read})
-	}
-	names := taxonomy.PartNames()
-	slices.Sort(names)
-	for _, name := range names {
-		if part, ok := taxonomy.PartNamed(name); ok {
-			add(name, part)
-		}
-	}
-	add("idempotency_key", func(o *taxonomy.Operation) string { return o.IdempotencyKey })
-	add("request_id", func(o *taxonomy.Operation) string { return o.RequestID })
-	add("parent_id", func(o *taxonomy.Operation) string { return o.ParentID })
-	add("args_fp", func(o *taxonomy.Operation) string { return o.ArgsFP })
-	add("impact", func(o *taxonomy.Operation) string { return o.Impact })
-	return out
-}()
+var texts = append(slices.Clone(parts),
+	part{"idempotency_key", func(o *taxonomy.Operation) string { return o.IdempotencyKey }},
+	part{"request_id", func(o *taxonomy.Operation) string { return o.RequestID }},
+	part{"parent_id", func(o *taxonomy.Operation) string { return o.ParentID }},
+	part{"args_fp", func(o *taxonomy.Operation) string { return o.ArgsFP }},
+	part{"impact", func(o *taxonomy.Operation) string { return o.Impact }},
+)
 
 func checkText(field, s string) error {
 	if len(s) > maxText {

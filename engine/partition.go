@@ -76,12 +76,14 @@ func (s *partition) tick(ctx context.Context) {
 }
 
 // carry hands what happened locally to the store.
-func (s *partition) carry(ctx context.Context, rec breaker.Recorded) error {
+func (s *partition) carry(ctx context.Context, rec *breaker.Recorded) error {
+	if s.combine == nil {
+		return nil // a shadow lives in this process alone
+	}
 	now := s.e.clock.Mono()
-	touched := rec.Touched()
-	events := make([]event, 0, len(touched)+len(rec.Changes))
-	for i := range touched {
-		t := &touched[i]
+	var few [24]event // what an ordinary call touches, without allocating
+	events := few[:0]
+	for t := range rec.All() {
 		moved := slices.ContainsFunc(rec.Changes, func(c breaker.Change) bool { return c.Key == t.Key })
 		events = append(events, event{key: t.Key, Event: t.Event, at: now, urgent: moved || t.Event.Token != 0})
 	}
@@ -89,9 +91,6 @@ func (s *partition) carry(ctx context.Context, rec breaker.Recorded) error {
 		if ev, ok := rec.Changes[i].Assert(); ok {
 			events = append(events, event{key: rec.Changes[i].Key, Event: ev, at: now, urgent: true})
 		}
-	}
-	if s.combine == nil {
-		return nil // a shadow lives in this process alone
 	}
 	return s.pushNow(ctx, s.combine.add(events))
 }

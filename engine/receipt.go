@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
@@ -15,15 +16,24 @@ import (
 // newReceipt starts a receipt of this process; its id is known from here on,
 // so that an answer can name it before it is written.
 func (e *Engine) newReceipt(kind receipts.Kind, class receipts.Delivery) *receipts.Receipt {
-	r := &receipts.Receipt{
-		ID: receipts.NewID(), TimeUS: e.clock.Now().UnixMicro(),
-		Kind: kind, Class: class,
-		Engine: e.parts.Build, ConfigDigest: e.parts.ConfigDigest,
-	}
+	r := blanks.Get().(*receipts.Receipt)
+	r.ID, r.TimeUS = receipts.NewID(), e.clock.Now().UnixMicro()
+	r.Kind, r.Class = kind, class
+	r.Engine, r.ConfigDigest = e.parts.Build, e.parts.ConfigDigest
 	if p := e.home.policy.Load(); p != nil {
 		r.PolicyVersion = p.Version
 	}
 	return r
+}
+
+// blanks are receipts to be filled in. A receipt is large, and the log copies
+// what it is given: the two of every call are written into used ones.
+var blanks = sync.Pool{New: func() any { return new(receipts.Receipt) }}
+
+// spent gives a receipt back that was handed over and that nobody looks at again.
+func spent(r *receipts.Receipt) {
+	*r = receipts.Receipt{}
+	blanks.Put(r)
 }
 
 // receiptFor starts a receipt about an operation under the policy that judges it.

@@ -23,9 +23,10 @@ type recorded struct {
 func (p *Permit) record(ctx context.Context, v taxonomy.Verdict, feeds []taxonomy.Feed, obs *taxonomy.Observation) (recorded, error) {
 	e := p.e
 	start := e.clock.Mono()
-	rec, out := p.count(v, feeds, obs, start)
+	var rec breaker.Recorded
+	out := p.count(&rec, v, feeds, obs, start)
 	p.probed(&rec)
-	err := p.arm.carry(ctx, rec)
+	err := p.arm.carry(ctx, &rec)
 	up, uerr := p.arm.rollUp(ctx, rec.Changes)
 	out.changes, err = append(out.changes, up...), errors.Join(err, uerr)
 	if p.arm.ended() {
@@ -36,8 +37,8 @@ func (p *Permit) record(ctx context.Context, v taxonomy.Verdict, feeds []taxonom
 }
 
 // count steps the circuits of this process.
-func (p *Permit) count(v taxonomy.Verdict, feeds []taxonomy.Feed, obs *taxonomy.Observation, now breaker.Instant) (breaker.Recorded, recorded) {
-	rec := p.path.Record(p.ticket, feeds, breaker.Result{
+func (p *Permit) count(rec *breaker.Recorded, v taxonomy.Verdict, feeds []taxonomy.Feed, obs *taxonomy.Observation, now breaker.Instant) recorded {
+	p.path.RecordInto(rec, &p.ticket, feeds, breaker.Result{
 		Outcome: v.Outcome, Class: v.Class, Elapsed: time.Duration(obs.ElapsedMS) * time.Millisecond,
 	}, now)
 	out := recorded{changes: rec.Changes, feeds: make([]receipts.Feed, 0, len(feeds))}
@@ -45,7 +46,7 @@ func (p *Permit) count(v taxonomy.Verdict, feeds []taxonomy.Feed, obs *taxonomy.
 		out.feeds = append(out.feeds, receipts.Feed{Layer: f.Layer, Breaker: f.Breaker, Level: f.Level,
 			Scope: p.path.ScopeOf(f), Signal: f.Signal, Reason: f.Reason})
 	}
-	return rec, out
+	return out
 }
 
 // leases are the probe leases that the store must grant in the dispatch's own

@@ -28,7 +28,7 @@ func (e *Engine) ask(qs []Question, ev taxonomy.Evaluation, answer any) []Questi
 	if !e.parts.ReplayInput || len(ev.Input) == 0 && ev.Error == "" {
 		return qs
 	}
-	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(make([]byte, 0, 256), answer), Error: ev.Error})
+	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(make([]byte, 0, length(answer)), answer), Error: ev.Error})
 }
 
 // remember seals what this permit asked since its last receipt.
@@ -50,16 +50,38 @@ func (e *Engine) remember(r *receipts.Receipt, questions []Question) { e.seal(r,
 // the call touched, also those that said nothing, and under other settings.
 func (e *Engine) seal(r *receipts.Receipt, questions []Question, op *taxonomy.Operation) {
 	if len(questions) > 0 && e.parts.Log.Inputs() != nil {
-		r.Input = appendQuestions(make([]byte, 0, room(questions)), questions, op)
+		r.Input = appendQuestions(make([]byte, 0, room(questions, op)), questions, op)
 	}
 }
 
 // room is about what the sealed document takes.
-func room(qs []Question) (n int) {
+func room(qs []Question, op *taxonomy.Operation) (n int) {
 	for i := range qs {
 		n += len(qs[i].Input) + len(qs[i].Answer) + 80
 	}
-	return n + 2
+	if op == nil {
+		return n + 2
+	}
+	for i := range parts {
+		if v := parts[i].read(op); v != "" {
+			n += len(parts[i].name) + len(v) + 6
+		}
+	}
+	return n + 20
+}
+
+// length is about what an answer takes.
+func length(answer any) int {
+	a, ok := answer.(*taxonomy.RouteAnswer)
+	if !ok {
+		return 128
+	}
+	n := 2
+	for i := range a.Feeds {
+		f := &a.Feeds[i]
+		n += 110 + len(f.Breaker) + len(f.Level) + len(f.Reason)
+	}
+	return n
 }
 
 // appendQuestions writes the sealed document: a list, in the order of asking,
@@ -91,15 +113,29 @@ func appendQuestions(dst []byte, qs []Question, op *taxonomy.Operation) []byte {
 	return append(dst, ']')
 }
 
-// partNames are the fields that a scope may name, in order.
-var partNames = func() []string { n := taxonomy.PartNames(); slices.Sort(n); return n }()
+// parts are the fields that a scope may name, in order.
+var parts = func() (out []part) {
+	names := taxonomy.PartNames()
+	slices.Sort(names)
+	for _, name := range names {
+		if read, ok := taxonomy.PartNamed(name); ok {
+			out = append(out, part{name, read})
+		}
+	}
+	return out
+}()
+
+// A part is a field of an operation, by its name.
+type part struct {
+	name string
+	read taxonomy.Part
+}
 
 // appendParts writes the parts that an operation has, as members of an object.
 func appendParts(dst []byte, op *taxonomy.Operation) []byte {
 	first := true
-	for _, name := range partNames {
-		read, _ := taxonomy.PartNamed(name)
-		v := read(op)
+	for i := range parts {
+		v := parts[i].read(op)
 		if v == "" {
 			continue
 		}
@@ -107,7 +143,7 @@ func appendParts(dst []byte, op *taxonomy.Operation) []byte {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(append(append(dst, '"'), name...), `":`...)
+		dst = append(append(append(dst, '"'), parts[i].name...), `":`...)
 		dst = jsonscan.AppendString(dst, v)
 	}
 	return dst

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -176,7 +177,8 @@ func (s *shadow) learn(m shadowed) {
 	if ev.Error != "" {
 		figures.candidate.failed()
 	}
-	counted, rec := p.count(j.verdict, feeds, &obs, m.at)
+	var counted breaker.Recorded
+	rec := p.count(&counted, j.verdict, feeds, &obs, m.at)
 	if counted.Err() != nil {
 		figures.candidate.failed()
 	}

@@ -72,7 +72,7 @@ func (s *partition) moved(ctx context.Context, changes []breaker.Change) {
 // leased carries what became of leases to the store, with a receipt for each
 // change. Where the store cannot be told, the lease runs out by itself.
 func (s *partition) leased(ctx context.Context, what string, rec breaker.Recorded) {
-	if err := s.carry(ctx, rec); err != nil {
+	if err := s.carry(ctx, &rec); err != nil {
 		s.e.meter.StoreError(what, err)
 	}
 	if len(rec.Changes) == 0 {

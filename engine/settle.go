@@ -112,8 +112,10 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	if errs != nil {
 		errs = fmt.Errorf("settle %s: %w", p.op.Name, errs)
 	}
-	return Result{Operation: p.op, Observation: obs, Verdict: j.verdict, Feeds: rec.feeds, Changes: rec.changes,
-		Used: used, Next: next(j.verdict), Policy: p.policy.Version, Receipt: r.ID.String(), Index: index, Durable: durable, Flags: r.Flags}, errs
+	res := Result{Operation: p.op, Observation: obs, Verdict: j.verdict, Feeds: rec.feeds, Changes: rec.changes,
+		Used: used, Next: next(j.verdict), Policy: p.policy.Version, Receipt: r.ID.String(), Index: index, Durable: durable, Flags: r.Flags}
+	spent(r)
+	return res, errs
 }
 
 // undeclaredVerdict is what can be said of something that was sent without a

@@ -12,7 +12,7 @@ import (
 type BlockOptions struct {
 	NewID    func() string    // ids of the grants; unique over all processes
 	Now      func() time.Time // the process's clock, for the age of blocks; nil is time.Now
-	Calls    int64            // how many calls like the one that asks a block serves; 0 is 64
+	Calls    int64            // how many calls like the one that asks a block serves at first; 0 is 64
 	Share    int64            // a block takes at most 1/Share of what an account has left; 0 is 16
 	Wait     time.Duration    // the most that Take waits for the store; 0 is as long as its context
 	Lifetime time.Duration    // after it a block that was not given back counts as used; 0 is 2 min
@@ -22,8 +22,10 @@ type BlockOptions struct {
 // durable reservation, and many small calls spend from it without touching the
 // store. Nothing can be overspent, because a block is reserved in full before
 // any of it is spent; the price is that units in one process's block are out of
-// reach for the others until they are given back. Near the limit a block
-// shrinks to what one call wants. A block whose process died counts as used,
+// reach for the others until they are given back. A busy process takes larger
+// blocks, so that its calls wait for the store about once a second at most; near
+// the limit a block shrinks to what one call wants. A block whose process died
+// counts as used,
 // in full, until somebody settles its grant.
 //
 // Reads spend from blocks; writes reserve in their own dispatch.
@@ -43,6 +45,7 @@ type blockAccount struct {
 	now     *block        // what is spent from; nil is none
 	filling chan struct{} // closed when the block being fetched arrived, or did not; nil is nobody fetching
 	asked   *Reservation  // asked for, and the answer was lost: the same is asked again
+	growth  int           // how often the size was doubled
 }
 
 // block is one grant. Units in it are free, held by calls under way, or spent.
@@ -54,6 +57,7 @@ type block struct {
 	spent    Amounts
 	calls    int // under way
 	retired  bool
+	begun    time.Time
 	ends     time.Time // of its use here, by the process's clock
 	lastUsed time.Time
 }
@@ -141,7 +145,7 @@ func (b *Blocks) try(lines []Line) (s Spend, missing *Line, wait <-chan struct{}
 			a = &blockAccount{}
 			b.accounts[l.Account] = a
 		}
-		if a.now != nil && a.now.has(l.Want) && now.Before(a.now.ends) {
+		if a.now != nil && a.now.has(&l) && now.Before(a.now.ends) {
 			continue
 		}
 		if a.filling != nil {
@@ -173,11 +177,12 @@ func merged(lines []Line, i int) Line {
 }
 
 // has reports whether the block has room. Only the units that are wanted
-// count: what a call used beside them was never reserved.
-func (k *block) has(want Amounts) bool {
-	free := k.total.Sub(k.held).Sub(k.spent).list()
-	for i, w := range want.list() {
-		if w > 0 && free[i] < w {
+// count: what a call used beside them was never reserved. A unit without a
+// limit never runs out.
+func (k *block) has(l *Line) bool {
+	free, limit := k.total.Sub(k.held).Sub(k.spent).list(), l.Limit.list()
+	for i, w := range l.Want.list() {
+		if w > 0 && limit[i] > 0 && free[i] < w {
 			return false
 		}
 	}
@@ -189,25 +194,47 @@ func (k *block) has(want Amounts) bool {
 func (b *Blocks) fill(ctx context.Context, l Line) error {
 	b.mu.Lock()
 	a := b.accounts[l.Account]
+	a.pace(b.o.Now())
 	b.retire(a)
-	asked := a.asked
+	asked, growth := a.asked, a.growth
 	b.mu.Unlock()
 
 	b.giveBack(ctx) // first, so that what this process does not need is there to be had
-	k, asked, err := b.fetch(ctx, l, asked)
+	k, asked, err := b.fetch(ctx, l, asked, growth)
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a.asked = asked
 	if k != nil {
 		a.now = k
-		if b.closed || !k.has(l.Want) {
+		if b.closed || !k.has(&l) {
 			b.retire(a)
 		}
 	}
 	close(a.filling)
 	a.filling = nil
 	return err
+}
+
+// A block that is used up within a second was too small for the pace of this
+// process, and one that lasted for ten was too large.
+const (
+	soon      = time.Second
+	late      = 10 * time.Second
+	maxGrowth = 6 // doublings
+)
+
+// pace sizes the next block by how long the latest one lasted.
+func (a *blockAccount) pace(now time.Time) {
+	if a.now == nil {
+		return
+	}
+	switch age := now.Sub(a.now.begun); {
+	case age < soon:
+		a.growth = min(a.growth+1, maxGrowth)
+	case age > late:
+		a.growth = max(a.growth-1, 0)
+	}
 }
 
 // retire takes the block out of use; it goes back once nobody holds a part.
@@ -223,9 +250,9 @@ func (b *Blocks) retire(a *blockAccount) {
 // fetch reserves a block: generous first, then just what the line wants. lost
 // is a reservation whose answer is still unknown; it is asked again unchanged,
 // because it may have been given.
-func (b *Blocks) fetch(ctx context.Context, l Line, lost *Reservation) (k *block, asked *Reservation, err error) {
+func (b *Blocks) fetch(ctx context.Context, l Line, lost *Reservation, growth int) (k *block, asked *Reservation, err error) {
 	if lost == nil {
-		size, err := b.size(ctx, l)
+		size, err := b.size(ctx, l, b.o.Calls<<growth)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -243,7 +270,7 @@ func (b *Blocks) fetch(ctx context.Context, l Line, lost *Reservation) (k *block
 	case err != nil:
 		return nil, nil, err
 	}
-	return &block{id: lost.ID, account: l.Account, total: lost.Lines[0].Want, ends: begin.Add(b.o.Lifetime / 2), lastUsed: begin}, nil, nil
+	return &block{id: lost.ID, account: l.Account, total: lost.Lines[0].Want, begun: b.o.Now(), ends: begin.Add(b.o.Lifetime / 2), lastUsed: begin}, nil, nil
 }
 
 // ask makes a reservation. Its expiry is this process's clock plus the
@@ -253,15 +280,14 @@ func (b *Blocks) ask(l Line, size Amounts) *Reservation {
 		Lines: []Line{{Account: l.Account, Limit: l.Limit, Want: size}}}
 }
 
-// size is what to ask for: many calls like this one, at most a share of what
+// size is what to ask for: so many calls like this one, at most a share of what
 // is left, at least this call.
-func (b *Blocks) size(ctx context.Context, l Line) (Amounts, error) {
+func (b *Blocks) size(ctx context.Context, l Line, calls int64) (Amounts, error) {
 	us, err := b.store.Usage(ctx, l.Account)
 	if err != nil {
 		return Amounts{}, err
 	}
 	taken, limit, want := us[0].Used.Add(us[0].Reserved).list(), l.Limit.list(), l.Want.list()
-	calls := b.o.Calls
 	for i, w := range want {
 		if w > 0 && limit[i] > 0 {
 			calls = min(calls, max(diff(limit[i], taken[i]), 0)/b.o.Share/w)

@@ -71,6 +71,53 @@ func TestBlocksSpendLocally(t *testing.T) {
 	}
 }
 
+// Units that have no limit never make a process go back to the store.
+func TestBlocksUnitsWithoutLimit(t *testing.T) {
+	store := &counting{Budgets: memory.New(memory.Options{})}
+	b := state.NewBlocks(store, state.BlockOptions{NewID: newID})
+	for range 1000 {
+		s, err := b.Take(t.Context(), []state.Line{{Account: "acc", Limit: state.Amounts{CostNanoUSD: 1000}, Want: state.Amounts{Tokens: 10, Attempts: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Settle(state.Amounts{Tokens: 7, Attempts: 1})
+	}
+	if n := store.reserves.Load(); n != 1 {
+		t.Errorf("1000 calls took %d reservations", n)
+	}
+	b.Close(t.Context())
+	if u, _ := store.Usage(t.Context(), "acc"); u[0].Used != (state.Amounts{Tokens: 7000, Attempts: 1000}) {
+		t.Errorf("used %+v", u[0].Used)
+	}
+}
+
+// A busy process takes larger blocks, and smaller ones when it is busy no more.
+func TestBlocksFollowThePace(t *testing.T) {
+	store := &counting{Budgets: memory.New(memory.Options{})}
+	now := time.Unix(1_800_000_000, 0)
+	b := state.NewBlocks(store, state.BlockOptions{NewID: newID, Now: func() time.Time { return now }})
+	take := func(calls int, pause time.Duration) int64 {
+		before := store.reserves.Load()
+		for range calls {
+			s, err := b.Take(t.Context(), line("acc", 1<<40, 10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Settle(tokens(10))
+			now = now.Add(pause)
+		}
+		return store.reserves.Load() - before
+	}
+	if n := take(20_000, 10*time.Microsecond); n > 12 {
+		t.Errorf("20,000 calls in 0.2 s took %d reservations", n)
+	}
+	take(20_000, 20*time.Millisecond)
+	now = now.Add(2 * time.Minute)
+	if n := take(256, 200*time.Millisecond); n < 2 {
+		t.Errorf("after a quiet time 256 calls took %d reservations: the blocks stayed as large as they were", n)
+	}
+}
+
 // What a call uses beside the units it reserved neither blocks nor overdraws.
 func TestBlocksUnitsNotReserved(t *testing.T) {
 	store := &counting{Budgets: memory.New(memory.Options{})}

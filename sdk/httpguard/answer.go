@@ -1,7 +1,6 @@
 package httpguard
 
 import (
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -239,7 +238,7 @@ func (f *flow) Close() error {
 
 // held is a whole answer, settled before the caller sees its first byte.
 type held struct {
-	bytes.Reader
+	strings.Reader
 	x *exchange
 }
 

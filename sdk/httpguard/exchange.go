@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/google/uuid"
 
@@ -66,7 +66,7 @@ func (e *CallError) Temporary() bool { return false }
 
 // An exchange is one attempt on its way from admission to settlement.
 type exchange struct {
-	call   call
+	call   *call
 	permit *engine.Permit
 	facts  facts
 	caller context.Context
@@ -94,7 +94,7 @@ type reply struct {
 }
 
 // send carries one attempt through the whole path.
-func send(e *engine.Engine, base http.RoundTripper, req *http.Request, c call) reply {
+func send(e *engine.Engine, base http.RoundTripper, req *http.Request, c *call) reply {
 	ctx := req.Context()
 	if no := spend(ctx, req, c); no != nil {
 		closeBody(req)
@@ -133,7 +133,7 @@ func keyed(op *taxonomy.Operation) {
 }
 
 // spend takes one attempt from the budget that a caller further up owns.
-func spend(ctx context.Context, req *http.Request, c call) *reply {
+func spend(ctx context.Context, req *http.Request, c *call) *reply {
 	b := engine.ExecutionBudgetOf(ctx)
 	if b == nil {
 		return nil
@@ -148,7 +148,7 @@ func spend(ctx context.Context, req *http.Request, c call) *reply {
 }
 
 // notSent is the result of a call that was refused.
-func notSent(c call, err error) *engine.Result {
+func notSent(c *call, err error) *engine.Result {
 	rej, ok := errors.AsType[*engine.Rejection](err)
 	if !ok {
 		return nil
@@ -206,8 +206,8 @@ func (x *exchange) outgoing(req *http.Request) *http.Request {
 	out := req.WithContext(x.ctx)
 	if !x.call.owned { // the contract of RoundTrip: the caller's request stays as it is
 		out.Header = req.Header.Clone()
-		carry(out, x.call.body)
 	}
+	carry(out, x.call.body)
 	for k := range out.Header {
 		if strings.HasPrefix(k, "Fusebox-") {
 			delete(out.Header, k)
@@ -239,9 +239,9 @@ func (x *exchange) failed(req *http.Request, obs taxonomy.Observation, err error
 	res := x.settle(obs)
 	x.finish()
 	if res.Verdict.Outcome == taxonomy.Unknown && res.Operation.Effect.Writes() {
-		return reply{resp: unknown(req, x.call, res), ended: &res}
+		return reply{resp: unknown(req, x.call, res), ended: res}
 	}
-	return reply{err: &CallError{Result: res, Err: err}, ended: &res}
+	return reply{err: &CallError{Result: *res, Err: err}, ended: res}
 }
 
 // answered looks at how much of the answer must be seen before the caller may
@@ -295,39 +295,60 @@ func (x *exchange) holds(resp *http.Response, media string) bool {
 }
 
 func (x *exchange) hold(req *http.Request, resp *http.Response, body io.Reader) reply {
-	var b bytes.Buffer
+	b := wholes.Get().(*bytes.Buffer)
 	if n := resp.ContentLength; n > 0 {
 		b.Grow(int(n) + bytes.MinRead)
 	}
 	_, err := b.ReadFrom(io.LimitReader(body, x.call.kept+1))
 	if err == nil && int64(b.Len()) > x.call.kept {
 		x.announce(resp)
-		resp.Body = &flow{x: x, from: io.MultiReader(&b, body), kept: keep{most: streamKept}}
+		resp.Body = &flow{x: x, from: io.MultiReader(b, body), kept: keep{most: streamKept}}
 		return reply{resp: resp}
 	}
 	obs := x.observation(err)
-	// Nobody writes to these bytes any more: the string is a view of them.
-	obs.Response.Body = unsafe.String(unsafe.SliceData(b.Bytes()), b.Len())
+	obs.Response.Body = b.String() // the one copy: a policy on trial may read it later than the caller does
 	if err != nil {
+		again(b)
 		_ = x.raw.Close() // it broke already
 		return x.failed(req, obs, err)
 	}
 	if x.call.model {
 		x.used(usageOf(b.Bytes()))
 	}
+	again(b)
 	res := x.settle(obs)
 	h := &held{x: x}
-	h.Reset(b.Bytes())
+	h.Reset(obs.Response.Body)
 	resp.Body = h
 	if req.Method != http.MethodHead {
-		resp.ContentLength = int64(b.Len())
-		resp.Header.Del("Content-Length")
+		measured(resp, h.Len())
 	}
 	disclose(resp, x.call, res)
 	if res.Verdict.Outcome == taxonomy.Succeeded {
 		return reply{resp: resp}
 	}
-	return reply{resp: resp, ended: &res}
+	return reply{resp: resp, ended: res}
+}
+
+// measured gives an answer the length that it has by now. Its header spares the
+// caller a chunked body; trailers only fit behind a chunked one.
+func measured(resp *http.Response, n int) {
+	resp.ContentLength = int64(n)
+	resp.Header.Del("Content-Length")
+	if n > 0 && len(resp.Trailer) == 0 {
+		resp.Header.Set("Content-Length", strconv.Itoa(n))
+	}
+}
+
+// wholes are buffers into which answers are read whose length nobody knows.
+var wholes = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// again gives a buffer back, unless it grew to hold something unusually large.
+func again(b *bytes.Buffer) {
+	if b.Cap() <= 1<<20 {
+		b.Reset()
+		wholes.Put(b)
+	}
 }
 
 // observation is what can be said so far. err is nil for an answer that came
@@ -369,13 +390,13 @@ func (x *exchange) used(u usage) {
 }
 
 // settle hands the observation to the engine, once.
-func (x *exchange) settle(obs taxonomy.Observation) engine.Result {
+func (x *exchange) settle(obs taxonomy.Observation) *engine.Result {
 	x.settled.Do(func() {
 		x.watch.stop()
 		x.result, x.err = x.permit.Settle(context.WithoutCancel(x.caller), obs)
 		x.call.end(x.result.Verdict.Outcome)
 	})
-	return x.result
+	return &x.result
 }
 
 func (x *exchange) awake() { x.watch.signs.Add(1) }

@@ -1,9 +1,7 @@
 package httpguard
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -27,7 +25,7 @@ const holdStream = 10 * time.Second
 // declares (R-FBK-1, R-FBK-3): the alternate passes admission and its own
 // circuits, and the caller is told.
 func (p *Proxy) answer(req *http.Request, c *routed) reply {
-	first := send(p.o.Engine, p.o.Base, req, c.call)
+	first := send(p.o.Engine, p.o.Base, req, &c.call)
 	if first.ended == nil || c.call.wait == 0 {
 		return first
 	}
@@ -73,8 +71,8 @@ func discard(r reply) {
 
 // alternate prepares the request for a candidate: the same body with another
 // model, or another upstream of the same dialect with a credential of its own.
-func (p *Proxy) alternate(ctx context.Context, req *http.Request, c *routed, cand taxonomy.Candidate, op taxonomy.Operation) (*http.Request, call, bool) {
-	to, u := c.call, c.upstream
+func (p *Proxy) alternate(ctx context.Context, req *http.Request, c *routed, cand taxonomy.Candidate, op taxonomy.Operation) (*http.Request, *call, bool) {
+	to, u := new(c.call), c.upstream
 	if cand.Provider != "" && cand.Provider != u.Provider {
 		if u = p.standIn(c.upstream, cand.Provider); u == nil {
 			return nil, to, false
@@ -101,8 +99,6 @@ func (p *Proxy) alternate(ctx context.Context, req *http.Request, c *routed, can
 			to.op.Credential = p.o.Fingerprint("", key)
 		}
 	}
-	out.Body = io.NopCloser(bytes.NewReader(to.body))
-	out.ContentLength = int64(len(to.body))
 	out.Header.Del("Content-Length")
 	return out, to, true
 }

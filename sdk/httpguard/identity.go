@@ -33,9 +33,9 @@ var identityHeaders = map[string]func(*taxonomy.Operation) *string{
 // identify fills in what the headers say. A header that cannot be understood is
 // an error: a caller that believes it declared something must not be wrong.
 func identify(op *taxonomy.Operation, h http.Header) error {
-	for name, at := range identityHeaders {
-		if v := h.Get(name); v != "" {
-			*at(op) = v
+	for name, values := range h { // most requests carry fewer headers than there are to know
+		if at := identityHeaders[name]; at != nil && len(values) > 0 && values[0] != "" {
+			*at(op) = values[0]
 		}
 	}
 	if v := h.Get("Fusebox-Effect"); v != "" {

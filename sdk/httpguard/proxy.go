@@ -165,35 +165,36 @@ type routed struct {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u, rest, ok := p.route(r)
 	if !ok {
-		write(w, Plain.respond(r, call{}, *badRequest(http.StatusNotFound, "no_such_upstream",
+		write(w, Plain.respond(r, *badRequest(http.StatusNotFound, "no_such_upstream",
 			"the path names no upstream; configured are /"+strings.Join(p.Names(), "/, /")+"/")))
 		return
 	}
-	c := call{owned: true, dialect: u.Dialect, headers: u.Limits.Headers, idle: u.Limits.Idle, kept: u.Limits.Kept,
-		profile: p.o.Profile, client: clientOf(r.Header), patience: patienceOf(r.Header)}
+	way := &routed{upstream: u, rest: rest, call: call{owned: true, dialect: u.Dialect, headers: u.Limits.Headers, idle: u.Limits.Idle,
+		kept: u.Limits.Kept, profile: p.o.Profile, client: clientOf(r.Header), patience: patienceOf(r.Header)}}
+	c := &way.call
 	select {
 	case p.places <- struct{}{}:
 		defer func() { <-p.places }()
 	default:
 		n := badRequest(http.StatusServiceUnavailable, "too_many_in_flight", fmt.Sprintf("%d requests are in flight already", p.o.InFlight))
-		write(w, c.dialect.respond(r, c, *n))
+		write(w, c.dialect.respond(r, *n))
 		return
 	}
 	// A body that trickles in holds a place; what cannot set a deadline has none.
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(u.Limits.Upload))
-	bad := p.admissible(r, u, rest, &c)
+	bad := p.admissible(r, u, rest, c)
 	if bad != nil { // the deadline stays: the server would wait for the rest of the body
-		write(w, c.dialect.respond(r, c, *bad))
+		write(w, c.dialect.respond(r, *bad))
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	if p.alternates(&c, u) {
+	if p.alternates(c, u) {
 		c.wait = holdStream
 	}
-	ctx, bad := budgetOf(context.WithValue(r.Context(), callKey{}, &routed{call: c, upstream: u, rest: rest}), r.Header)
+	ctx, bad := budgetOf(context.WithValue(r.Context(), callKey{}, way), r.Header)
 	if bad != nil {
-		write(w, c.dialect.respond(r, c, *bad))
+		write(w, c.dialect.respond(r, *bad))
 		return
 	}
 	in := r.WithContext(ctx)
@@ -343,11 +344,11 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	c, _ := r.Context().Value(callKey{}).(*routed)
 	ce, ok := errors.AsType[*CallError](err)
 	if !ok || c == nil {
-		write(w, Plain.respond(r, call{}, *badRequest(http.StatusBadGateway, "not_sent", err.Error())))
+		write(w, Plain.respond(r, *badRequest(http.StatusBadGateway, "not_sent", err.Error())))
 		return
 	}
 	v := ce.Result.Verdict
-	n := notice{status: http.StatusBadGateway, code: v.Reason, head: resultHead(ce.Result), detail: resultDetail(ce.Result),
+	n := notice{status: http.StatusBadGateway, code: v.Reason, head: resultHead(&ce.Result), detail: resultDetail(&ce.Result),
 		message: "fusebox: " + ce.Result.Operation.Name + ": " + v.Reason + " (" + v.Class.String() + "), " + v.Outcome.String()}
 	if n.code == "" {
 		n.code = v.Class.String()
@@ -357,7 +358,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	n.retry = v.Retry.Automatic()
 	n.after = v.RetryAfter
-	write(w, c.call.dialect.respond(r, c.call, n))
+	write(w, c.call.dialect.respond(r, n))
 }
 
 // write sends a response of our own.

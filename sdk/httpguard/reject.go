@@ -71,9 +71,9 @@ type notice struct {
 }
 
 // refused is the answer to a call that admission, or the dispatch, refused.
-func refused(req *http.Request, c call, err error) *http.Response {
+func refused(req *http.Request, c *call, err error) *http.Response {
 	if rej, ok := errors.AsType[*engine.Rejection](err); ok {
-		return c.dialect.respond(req, c, rejected(c, rej))
+		return c.dialect.respond(req, rejected(c, rej))
 	}
 	n := notice{status: http.StatusServiceUnavailable, code: "not_sent", message: "fusebox: " + err.Error()}
 	if _, ok := errors.AsType[*engine.InputError](err); ok {
@@ -81,11 +81,11 @@ func refused(req *http.Request, c call, err error) *http.Response {
 	}
 	n.head = [][2]string{{"Fusebox-Decision", "rejected"}, {"Fusebox-Outcome", "FAILED_BEFORE_SEND"}, {"Fusebox-Remote-Called", "false"}}
 	n.detail = []byte(`{"v":1,"outcome":"FAILED_BEFORE_SEND","retryable":false}`)
-	return c.dialect.respond(req, c, n)
+	return c.dialect.respond(req, n)
 }
 
 // rejected says a rejection in a client's words.
-func rejected(c call, rej *engine.Rejection) notice {
+func rejected(c *call, rej *engine.Rejection) notice {
 	n := notice{code: codeOf(rej), message: "fusebox: " + strings.TrimPrefix(rej.Error(), "admit ")}
 	n.status = statusOf(c, rej)
 	if c.profile == Wait && n.status == http.StatusTooManyRequests && !rej.RetryAt.IsZero() {
@@ -162,7 +162,7 @@ func codeOf(rej *engine.Rejection) string {
 // every client that was measured; 429 without Retry-After stops the official
 // SDKs, and says more; 503 is retried by everybody and is used only where
 // nothing is known about the call.
-func statusOf(c call, rej *engine.Rejection) int {
+func statusOf(c *call, rej *engine.Rejection) int {
 	switch {
 	case undecided(rej.Reason):
 		return http.StatusServiceUnavailable
@@ -196,7 +196,7 @@ func detailOf(rej *engine.Rejection, retry bool) []byte {
 }
 
 // unknown is the answer for a write that was sent and whose end nobody knows.
-func unknown(req *http.Request, c call, res engine.Result) *http.Response {
+func unknown(req *http.Request, c *call, res *engine.Result) *http.Response {
 	n := notice{
 		status: http.StatusForbidden, code: "outcome_unknown",
 		message: "fusebox: " + res.Operation.Name + " was sent and its outcome is unknown (" + res.Verdict.Reason +
@@ -204,12 +204,12 @@ func unknown(req *http.Request, c call, res engine.Result) *http.Response {
 		head: append(resultHead(res), [2]string{"Fusebox-Next-Action", "reconcile"}),
 	}
 	n.detail = resultDetail(res)
-	return c.dialect.respond(req, c, n)
+	return c.dialect.respond(req, n)
 }
 
 // disclose adds the verdict to a remote's answer, and tells the client's retry
 // loop what the engine knows: another attempt cannot help.
-func disclose(resp *http.Response, c call, res engine.Result) {
+func disclose(resp *http.Response, c *call, res *engine.Result) {
 	set(resp.Header, resultHead(res))
 	v := res.Verdict
 	if v.Outcome == taxonomy.Succeeded {
@@ -262,7 +262,7 @@ func set(h http.Header, list [][2]string) {
 	}
 }
 
-func resultHead(res engine.Result) [][2]string {
+func resultHead(res *engine.Result) [][2]string {
 	v := res.Verdict
 	return [][2]string{
 		{"Fusebox-Outcome", v.Outcome.String()}, {"Fusebox-Class", v.Class.String()}, {"Fusebox-Reason", v.Reason},
@@ -272,7 +272,7 @@ func resultHead(res engine.Result) [][2]string {
 }
 
 // resultDetail is the fusebox member of an answer about something that was sent.
-func resultDetail(res engine.Result) []byte {
+func resultDetail(res *engine.Result) []byte {
 	v := res.Verdict
 	b := append([]byte(nil), `{"class":`...)
 	b = jsonscan.AppendString(b, v.Class.String())
@@ -294,7 +294,7 @@ func resultDetail(res engine.Result) []byte {
 }
 
 // respond makes the HTTP response of a notice.
-func (d Dialect) respond(req *http.Request, c call, n notice) *http.Response {
+func (d Dialect) respond(req *http.Request, n notice) *http.Response {
 	body := d.errorBody(n)
 	resp := &http.Response{
 		StatusCode: n.status, Status: strconv.Itoa(n.status) + " " + http.StatusText(n.status),
@@ -336,6 +336,9 @@ func (d Dialect) errorBody(n notice) []byte {
 // headerText keeps a header to printable ASCII: scopes carry names that callers
 // chose.
 func headerText(s string) string {
+	if printable(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r > 0x7e {
 			return '?'
@@ -344,9 +347,18 @@ func headerText(s string) string {
 	}, s)
 }
 
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
 // interrupted is the event that tells the caller of a stream that it broke. The
 // partial output stays what it is; it is not passed off as finished.
-func (d Dialect) interrupted(endpoint string, res engine.Result, t taxonomy.Transport) []byte {
+func (d Dialect) interrupted(endpoint string, res *engine.Result, t taxonomy.Transport) []byte {
 	code, why := "stream_truncated", "the stream ended before it was finished"
 	switch t.ErrorKind {
 	case "read_timeout":

@@ -317,7 +317,7 @@ func TestTransportRejectionMatrix(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			req, _ := http.NewRequest(http.MethodPost, "http://x/", nil)
-			c := call{dialect: OpenAI, profile: tt.profile, client: clientOf(tt.from)}
+			c := &call{dialect: OpenAI, profile: tt.profile, client: clientOf(tt.from)}
 			resp := refused(req, c, tt.rej)
 			b, _ := io.ReadAll(resp.Body)
 			if resp.StatusCode != tt.status || !bytes.Contains(b, []byte(`"code":"`+tt.code+`"`)) {
