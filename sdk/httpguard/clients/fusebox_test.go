@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,9 +44,10 @@ func fuseboxBinary(t *testing.T) string {
 }
 
 // policies is the built-in policy with what the scenarios need: a model that
-// nobody may use, one that costs more than a day's budget, a circuit that stays
-// open for as long as a slow machine may take, and the tools of the MCP server.
-func policies(t *testing.T) string {
+// nobody may use, one that costs more than a day's budget, the tools of the MCP
+// server, and a cooldown of the provider's circuit that does not hang on how fast
+// this machine is.
+func policies(t *testing.T, cooldown string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "policies")
 	if out, err := exec.Command(fuseboxBinary(t), "policy", "export", dir).CombinedOutput(); err != nil {
@@ -66,11 +69,12 @@ deny contains "forbidden_model" if input.operation.model == "forbidden"
 		t.Fatal(err)
 	}
 	provider := `cooldown = { base = "30s", growth = 1.5, max = "2m", jitter = 0.2, retry_after_max = "10m" }`
-	patient := strings.Replace(string(b), provider, `cooldown = { base = "1h", growth = 1.0, max = "1h", jitter = 0.0, retry_after_max = "1h" }`, 1)
-	if patient == string(b) {
+	own := fmt.Sprintf(`cooldown = { base = %[1]q, growth = 1.0, max = %[1]q, jitter = 0.0, retry_after_max = "1h" }`, cooldown)
+	text := strings.Replace(string(b), provider, own, 1)
+	if text == string(b) {
 		t.Fatal("the provider's cooldown is worded otherwise in the built-in policy")
 	}
-	if err := os.WriteFile(file, []byte(patient+morePolicy), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text+morePolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -109,13 +113,13 @@ type served struct {
 	bin   string
 }
 
-// startFusebox serves with the given rest of fusebox.toml.
-func startFusebox(t *testing.T, rest string) *served {
+// startFusebox serves under a policy, with the given rest of fusebox.toml.
+func startFusebox(t *testing.T, policies, rest string) *served {
 	t.Helper()
 	dir := t.TempDir()
 	s := &served{data: filepath.Join(dir, "data"), bin: fuseboxBinary(t)}
 	config := filepath.Join(dir, "fusebox.toml")
-	text := fmt.Sprintf("data = %q\n\n[policies]\npath = %q\nwatch = false\n\n[listen]\nagent = \"127.0.0.1:0\"\noperator = \"127.0.0.1:0\"\n\n%s", s.data, policies(t), rest)
+	text := fmt.Sprintf("data = %q\n\n[policies]\npath = %q\nwatch = false\n\n[listen]\nagent = \"127.0.0.1:0\"\noperator = \"127.0.0.1:0\"\n\n%s", s.data, policies, rest)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +165,46 @@ func startFusebox(t *testing.T, rest string) *served {
 	return s
 }
 
-// fusebox runs a command of the program and reads the JSON it prints.
+// metric reads a counter of the operator plane: the sum of the series whose
+// labels have all of the given parts.
+func (s *served) metric(t *testing.T, name string, labels ...string) (sum float64) {
+	t.Helper()
+	var at struct{ Operator string }
+	b, err := os.ReadFile(filepath.Join(s.data, "serve.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &at)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get(at.Operator + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+next:
+	for all := newLines(resp.Body); ; {
+		line, ok := all.next()
+		if !ok {
+			return sum
+		}
+		if !strings.HasPrefix(line, name+"{") {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(line, l) {
+				continue next
+			}
+		}
+		n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		sum += n
+	}
+}
+
+// ask runs a command of the program and reads the JSON it prints.
 func (s *served) ask(t *testing.T, into any, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

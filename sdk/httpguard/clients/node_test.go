@@ -63,14 +63,14 @@ type nodeClient struct {
 
 	mu      sync.Mutex
 	last    int
-	waiting map[int]chan got
+	waiting map[int]chan string
 }
 
 func startNode(t *testing.T, name string) *nodeClient {
 	t.Helper()
 	cmd := exec.Command("node", "js/agent.mjs", name)
 	cmd.Stderr = os.Stderr
-	c := &nodeClient{waiting: map[int]chan got{}}
+	c := &nodeClient{waiting: map[int]chan string{}}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		c.in, err = cmd.StdinPipe()
@@ -94,14 +94,14 @@ func startNode(t *testing.T, name string) *nodeClient {
 				c.gone()
 				return
 			}
-			var g got
-			if err := json.Unmarshal([]byte(line), &g); err != nil {
+			var of struct{ ID int }
+			if err := json.Unmarshal([]byte(line), &of); err != nil {
 				continue // something that a client prints by itself
 			}
 			c.mu.Lock()
-			if w := c.waiting[g.ID]; w != nil {
-				delete(c.waiting, g.ID)
-				w <- g
+			if w := c.waiting[of.ID]; w != nil {
+				delete(c.waiting, of.ID)
+				w <- line
 			}
 			c.mu.Unlock()
 		}
@@ -126,26 +126,36 @@ func (c *nodeClient) gone() {
 	}
 }
 
-func (c *nodeClient) call(t *testing.T, a ask) got {
+func (c *nodeClient) call(t *testing.T, a ask) (g got) {
 	t.Helper()
-	w := make(chan got, 1)
+	c.do(t, func(id int) any { a.ID = id; return a }, &g)
+	return g
+}
+
+// do sends what ask makes of a number, and reads what came of it.
+func (c *nodeClient) do(t *testing.T, ask func(id int) any, into any) {
+	t.Helper()
+	w := make(chan string, 1)
 	c.mu.Lock()
 	c.last++
-	a.ID = c.last
-	c.waiting[a.ID] = w
-	b, err := json.Marshal(a)
+	c.waiting[c.last] = w
+	b, err := json.Marshal(ask(c.last))
 	if err == nil {
 		_, err = c.in.Write(append(b, '\n'))
 	}
 	c.mu.Unlock()
 	if err != nil {
-		t.Fatalf("ask the client: %v", err)
+		t.Errorf("ask the client: %v", err)
+		return
 	}
-	g, ok := <-w
+	line, ok := <-w
 	if !ok {
-		t.Fatal("the client ended without an answer")
+		t.Error("the client ended without an answer")
+		return
 	}
-	return g
+	if err := json.Unmarshal([]byte(line), into); err != nil {
+		t.Errorf("the client's answer %s: %v", line, err)
+	}
 }
 
 // lines reads lines of any length.

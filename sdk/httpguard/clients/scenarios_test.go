@@ -37,6 +37,7 @@ type scenario struct {
 	before func(t *testing.T, c client, a ask)
 	proxy  map[string]int // requests at the proxy, by client; "" is every other one
 	remote int            // attempts at the upstream
+	many   int            // asks, where it is not one; then proxy and remote are bounds that play knows
 	check  func(t *testing.T, g got)
 }
 
@@ -65,6 +66,9 @@ var scenarioList = []scenario{
 		refused(t, g, "denied", "authority")
 		status(t, g, 403)
 	}},
+	// An application asks fifty times, eight runs at a time, each with the client's
+	// own retries (R-FLT-18). The circuit stays open to the end, so no probe goes.
+	{name: "storm", ask: ask{}, many: 50, check: broken},
 	{name: "quota", proxy: map[string]int{"": 1, "vercel": 2}, remote: 1, check: broken},
 	{name: "broken", ask: ask{Stream: true}, proxy: map[string]int{"": 1}, remote: 1, check: partial},
 	{name: "cut", ask: ask{Stream: true}, proxy: map[string]int{"": 1}, remote: 1, check: partial},
@@ -137,7 +141,7 @@ func open(t *testing.T, c client, a ask) {
 func upstreams(u *upstream) string {
 	var b strings.Builder
 	for _, c := range contestants {
-		for _, s := range append(slices.Clone(scenarioList), scenario{name: "storm"}) {
+		for _, s := range scenarioList {
 			fmt.Fprintf(&b, "[[upstream]]\nname = %q\ndialect = %q\nurl = \"%s/%s/%s\"\n\n", c.name+"-"+s.name, c.dialect, u.url, c.name, s.name)
 		}
 	}
@@ -148,7 +152,7 @@ func upstreams(u *upstream) string {
 // (notes: attempts at the proxy, and at the upstream).
 func TestClients(t *testing.T) {
 	u := startUpstream(t)
-	box := startFusebox(t, upstreams(u))
+	box := startFusebox(t, policies(t, "1h"), upstreams(u))
 	wire := startTap(t, strings.TrimPrefix(box.agent, "http://"))
 	r := newReport(t)
 	t.Run("each", func(t *testing.T) {
@@ -181,18 +185,50 @@ func (s scenario) play(t *testing.T, who contestant, c client, u *upstream, wire
 	}
 	at := "/" + who.name + "/" + s.name
 	proxy, remote := wire.count("/"+name+"/"), u.seen(at)
-	g := c.call(t, a)
+	all := asked(t, c, a, max(s.many, 1))
 	proxy, remote = wire.count("/"+name+"/")-proxy, u.seen(at)-remote
 	r.add(who.name, s.name, proxy, remote)
 	want, own := s.proxy[who.name]
 	if !own {
 		want = s.proxy[""]
 	}
-	if proxy != want || remote != s.remote {
+	if s.many > 0 {
+		if most := consecutive - 1 + atOnce; remote < consecutive || remote > most {
+			t.Errorf("%d attempts at the upstream, want %d to %d", remote, consecutive, most)
+		}
+		// Each run has one answer, and those whose first one was a failure of the
+		// upstream ask again: three times more where they are Anthropic's or OpenAI's.
+		if most := s.many + 2*remote; proxy < s.many || proxy > most {
+			t.Errorf("%d requests at the proxy, want %d to %d", proxy, s.many, most)
+		}
+	} else if proxy != want || remote != s.remote {
 		t.Errorf("%d requests at the proxy and %d attempts at the upstream, want %d and %d", proxy, remote, want, s.remote)
 	}
-	s.check(t, g)
-	if t.Failed() {
-		t.Logf("told: %+v, error %+v", g, g.Error)
+	for _, g := range all {
+		s.check(t, g)
+		if t.Failed() {
+			t.Logf("told: %+v, error %+v", g, g.Error)
+		}
 	}
+}
+
+const (
+	consecutive = 5 // failures in a row open the provider's circuit (policy.toml)
+	atOnce      = 8 // runs of a storm that are under way at once
+)
+
+// asked asks n times.
+func asked(t *testing.T, c client, a ask, n int) []got {
+	out := make([]got, n)
+	places := make(chan struct{}, atOnce)
+	var runs sync.WaitGroup
+	for i := range n {
+		places <- struct{}{}
+		runs.Go(func() {
+			defer func() { <-places }()
+			out[i] = c.call(t, a)
+		})
+	}
+	runs.Wait()
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -17,14 +18,15 @@ const spoken = "It rains in Oslo today"
 type upstream struct {
 	url string
 
+	healed atomic.Bool // what "recover" waits for
+
 	mu       sync.Mutex
 	attempts map[string]int // requests, by /CLIENT/SCENARIO
-	out      map[string]int // of them, not answered yet
-	most     map[string]int // the most of them at once
+	storms   map[string]chan struct{}
 }
 
 func startUpstream(t *testing.T) *upstream {
-	u := &upstream{attempts: map[string]int{}, out: map[string]int{}, most: map[string]int{}}
+	u := &upstream{attempts: map[string]int{}, storms: map[string]chan struct{}{}}
 	s := httptest.NewServer(u)
 	t.Cleanup(s.Close)
 	u.url = s.URL
@@ -37,17 +39,28 @@ func (u *upstream) seen(at string) int {
 	return u.attempts[at]
 }
 
-func (u *upstream) enter(at string) (leave func()) {
+// enter counts an attempt, and says the how many'th it is.
+func (u *upstream) enter(at string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.attempts[at]++
-	u.out[at]++
-	u.most[at] = max(u.most[at], u.out[at])
-	return func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.out[at]--
+	return u.attempts[at]
+}
+
+// together holds the first attempts of a storm until as many are out as the
+// application makes at once: all of them were admitted before the first failed.
+func (u *upstream) together(at string, nth int) {
+	u.mu.Lock()
+	full := u.storms[at]
+	if full == nil {
+		full = make(chan struct{})
+		u.storms[at] = full
 	}
+	if nth == atOnce {
+		close(full)
+	}
+	u.mu.Unlock()
+	<-full
 }
 
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +69,8 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	defer u.enter("/" + parts[0] + "/" + parts[1])()
+	at := "/" + parts[0] + "/" + parts[1]
+	nth := u.enter(at)
 	body, err := io.ReadAll(r.Body)
 	a := apiOf(r.URL.Path)
 	if err != nil || a == nil {
@@ -64,7 +78,12 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	script, known := scripts[parts[1]]
-	if !known {
+	switch {
+	case parts[1] == "storm":
+		u.together(at, nth)
+	case parts[1] == "recover" && !u.healed.Load():
+		script = dead
+	case !known:
 		script = scripts["happy"]
 	}
 	script(w, a, "scripted", string(body))
