@@ -20,13 +20,14 @@ const everything = "node_modules/@modelcontextprotocol/server-everything/dist/in
 // twice (R-OPS-1, R-CALL-3), not under another session either.
 func TestMCP(t *testing.T) {
 	connects := map[string]func(*testing.T, endpoint) mcpClient{"typescript": connectNode, "go": connectGo}
-	plain := connectGo(t, endpoint{command: []string{"node", everything, "stdio"}})
-	want := plain.list(t)
-	plain.close(t)
 	rules := policies(t, "1h")
 	for name, connect := range connects {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			// The server shows other tools to other clients.
+			alone := connect(t, endpoint{command: []string{"node", everything, "stdio"}})
+			want := alone.list(t)
+			alone.close(t)
 			t.Run("stdio", func(t *testing.T) { playMCP(t, connect, overPipes(t, rules), want) })
 			t.Run("http", func(t *testing.T) { playMCP(t, connect, overHTTP(t, rules), want) })
 		})
@@ -69,10 +70,14 @@ func overHTTP(t *testing.T, rules string) stage {
 	}
 	lines := newLines(out)
 	port := ""
-	for ok := true; ok && port == ""; {
-		var line string
-		line, ok = lines.next()
-		port, _ = strings.CutPrefix(line, "PORT ")
+	for port == "" {
+		line, ok := lines.next()
+		if !ok {
+			t.Fatal("the MCP server did not start")
+		}
+		if at, ok := strings.CutPrefix(line, "PORT "); ok {
+			port = at
+		}
 	}
 	drained := make(chan struct{})
 	go func() {
