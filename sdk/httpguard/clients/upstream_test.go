@@ -1,9 +1,11 @@
 package clients
 
 import (
+	"compress/gzip"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,7 +88,31 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !known:
 		script = scripts["happy"]
 	}
+	if parts[1] == "limited" && nth > 1 {
+		script = scripts["happy"]
+	}
+	if strings.HasPrefix(parts[1], "gzip") && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		defer z.Close()
+		w = &zipped{ResponseWriter: w, z: z}
+	}
 	script(w, a, "scripted", string(body))
+}
+
+// zipped is an answer that is compressed on its way, each event for itself.
+type zipped struct {
+	http.ResponseWriter
+	z *gzip.Writer
+}
+
+func (w *zipped) Write(b []byte) (int, error) { return w.z.Write(b) }
+
+func (w *zipped) FlushError() error {
+	if err := w.z.Flush(); err != nil {
+		return err
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // scripts are what the upstream does, by scenario.
@@ -120,6 +146,26 @@ var scripts = map[string]func(w http.ResponseWriter, a *api, model, body string)
 	// the dialect tells that it is not whole.
 	"cut": func(w http.ResponseWriter, a *api, model, _ string) {
 		sendEvents(w, a.events(model, spoken)...)
+	},
+	// An answer that breaks in the middle of its JSON.
+	"broken-body": func(w http.ResponseWriter, a *api, model, _ string) {
+		body := a.whole(model, spoken)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		answerJSON(w, http.StatusOK, body[:len(body)/2])
+		panic(http.ErrAbortHandler)
+	},
+	// Too many requests for a second, then all is well.
+	"limited": func(w http.ResponseWriter, _ *api, _, _ string) {
+		w.Header().Set("Retry-After", "1")
+		answerJSON(w, http.StatusTooManyRequests, `{"type":"error","error":{"message":"Rate limit reached for requests","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}`)
+	},
+	// The stream begins with its error.
+	"error-first": func(w http.ResponseWriter, a *api, model, _ string) {
+		sendEvents(w, a.inBand)
+	},
+	// So does the one of an account without credit, as Vercel's users meet it.
+	"quota-first": func(w http.ResponseWriter, a *api, model, _ string) {
+		sendEvents(w, a.noCredit)
 	},
 	"error-in-stream": func(w http.ResponseWriter, a *api, model, _ string) {
 		sendEvents(w, append(a.events(model, spoken), a.inBand)...)

@@ -16,6 +16,7 @@ type api struct {
 	tail     func(model, text string) []string // the events after which a stream is finished
 	toolDone string                            // what stands in a request that brings a tool's result
 	inBand   string                            // an error as an event of a stream
+	noCredit string                            // the same for an account without credit
 }
 
 var apis = []api{
@@ -39,6 +40,7 @@ var apis = []api{
 		},
 		toolDone: `"role":"tool"`,
 		inBand:   "data: {\"error\":{\"message\":\"The server had an error\",\"type\":\"server_error\",\"code\":\"server_error\",\"param\":null}}\n\n",
+		noCredit: "data: {\"error\":{\"message\":\"You exceeded your current quota\",\"type\":\"insufficient_quota\",\"code\":\"insufficient_quota\",\"param\":null}}\n\n",
 	},
 	{
 		path: "/v1/responses",
@@ -68,6 +70,7 @@ var apis = []api{
 		},
 		toolDone: `"function_call_output"`,
 		inBand:   "event: error\ndata: {\"type\":\"error\",\"sequence_number\":9,\"code\":\"server_error\",\"message\":\"The server had an error\",\"param\":null}\n\n",
+		noCredit: "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"code\":\"insufficient_quota\",\"message\":\"You exceeded your current quota\",\"param\":null}\n\n",
 	},
 	{
 		path: "/v1/messages",
@@ -96,6 +99,7 @@ var apis = []api{
 		},
 		toolDone: `"tool_result"`,
 		inBand:   "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Internal server error\"}}\n\n",
+		noCredit: "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"billing_error\",\"message\":\"Your credit balance is too low\"}}\n\n",
 	},
 }
 
