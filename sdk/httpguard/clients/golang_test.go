@@ -13,12 +13,13 @@ import (
 	openaioption "github.com/openai/openai-go/v3/option"
 )
 
-// openaiGo is the official OpenAI client for Go, with its defaults.
-type openaiGo struct{}
+// openaiGo is the official OpenAI client for Go, with its defaults; http is nil
+// for its own.
+type openaiGo struct{ http *http.Client }
 
-func (openaiGo) call(t *testing.T, a ask) (g got) {
+func (c openaiGo) call(t *testing.T, a ask) (g got) {
 	g.Clean = true
-	if err := openaiCall(t.Context(), a, &g); err != nil {
+	if err := c.ask(t.Context(), a, &g); err != nil {
 		g.Clean, g.Error = false, &gotError{Message: err.Error()}
 		if e, ok := errors.AsType[*openai.Error](err); ok {
 			g.Error.read(e.StatusCode, e.Code, e.Response, e.RawJSON())
@@ -27,10 +28,13 @@ func (openaiGo) call(t *testing.T, a ask) (g got) {
 	return g
 }
 
-func openaiCall(ctx context.Context, a ask, g *got) error {
+func (c openaiGo) ask(ctx context.Context, a ask, g *got) error {
 	options := []openaioption.RequestOption{openaioption.WithBaseURL(a.Base + "/v1"), openaioption.WithAPIKey("sk-test")}
 	for k, v := range a.Headers {
 		options = append(options, openaioption.WithHeader(k, v))
+	}
+	if c.http != nil {
+		options = append(options, openaioption.WithHTTPClient(c.http))
 	}
 	client := openai.NewClient(options...)
 	params := openai.ChatCompletionNewParams{Model: a.Model, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(a.Prompt)}}
@@ -69,12 +73,12 @@ func openaiCall(ctx context.Context, a ask, g *got) error {
 	}
 }
 
-// anthropicGo is the official Anthropic client for Go, with its defaults.
-type anthropicGo struct{}
+// anthropicGo is the official Anthropic client for Go, likewise.
+type anthropicGo struct{ http *http.Client }
 
-func (anthropicGo) call(t *testing.T, a ask) (g got) {
+func (c anthropicGo) call(t *testing.T, a ask) (g got) {
 	g.Clean = true
-	if err := anthropicCall(t.Context(), a, &g); err != nil {
+	if err := c.ask(t.Context(), a, &g); err != nil {
 		g.Clean, g.Error = false, &gotError{Message: err.Error()}
 		if e, ok := errors.AsType[*anthropic.Error](err); ok {
 			var body struct{ Error json.RawMessage }
@@ -86,10 +90,13 @@ func (anthropicGo) call(t *testing.T, a ask) (g got) {
 	return g
 }
 
-func anthropicCall(ctx context.Context, a ask, g *got) error {
+func (c anthropicGo) ask(ctx context.Context, a ask, g *got) error {
 	options := []anthropicoption.RequestOption{anthropicoption.WithBaseURL(a.Base), anthropicoption.WithAPIKey("sk-test")}
 	for k, v := range a.Headers {
 		options = append(options, anthropicoption.WithHeader(k, v))
+	}
+	if c.http != nil {
+		options = append(options, anthropicoption.WithHTTPClient(c.http))
 	}
 	client := anthropic.NewClient(options...)
 	params := anthropic.MessageNewParams{Model: anthropic.Model(a.Model), MaxTokens: 1024,
