@@ -67,7 +67,7 @@ campaigns: ## what takes an hour: 100,000 random schedules, 1,000 kills of calls
 CLIENTS := sdk/httpguard/clients
 
 clients: $(CLIENTS)/node_modules/.package-lock.json ## real SDKs, frameworks and MCP clients through fusebox; needs Node.js 20 and npm, the first time for minutes
-	cd $(CLIENTS) && $(GO) test ./... -count=1 -v -timeout 15m
+	cd $(CLIENTS) && $(GO) test ./... -count=1 -v -parallel 16 -timeout 20m
 
 $(CLIENTS)/node_modules/.package-lock.json: $(CLIENTS)/package-lock.json
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "make clients runs real clients of npm: install Node.js 20 or newer, with npm, and try again"; exit 1; }

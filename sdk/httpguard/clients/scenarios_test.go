@@ -31,8 +31,9 @@ var contestants = []contestant{
 
 // A scenario is one thing that happens to a client, and what must come of it.
 type scenario struct {
-	name string
-	ask  ask
+	name    string
+	ask     ask
+	profile string // of [reject]; "" is auto
 	// before is done first, and not counted.
 	before  func(t *testing.T, c client, a ask)
 	proxy   map[string]int // requests at the proxy, by client; "" is every other one
@@ -76,6 +77,16 @@ var scenarioList = []scenario{
 	}},
 	{name: "dead-stream", ask: ask{Stream: true}, before: open, proxy: once, remote: never, check: func(t *testing.T, g got) {
 		refused(t, g, "circuit_open", "provider")
+	}},
+	// The same under other profiles of [reject]: 429 for everybody, which Vercel's
+	// client does not take for an answer, and 403 for everybody.
+	{name: "dead-sdk", profile: "sdk", before: open, proxy: map[string]int{"": 1, "vercel": 3}, remote: never, check: func(t *testing.T, g got) {
+		refused(t, g, "circuit_open", "provider")
+		status(t, g, 429)
+	}},
+	{name: "dead-strict", profile: "strict", before: open, proxy: once, remote: never, check: func(t *testing.T, g got) {
+		refused(t, g, "circuit_open", "provider")
+		status(t, g, 403)
 	}},
 	{name: "budget", ask: ask{Model: "gold", Headers: map[string]string{"fusebox-tenant": "poor"}}, proxy: once, remote: never,
 		check: func(t *testing.T, g got) {
@@ -183,8 +194,15 @@ func upstreams(u *upstream) string {
 // (notes: attempts at the proxy, and at the upstream).
 func TestClients(t *testing.T) {
 	u := startUpstream(t)
-	box := startFusebox(t, policies(t, "1h"), upstreams(u))
-	wire := startTap(t, strings.TrimPrefix(box.agent, "http://"))
+	rules, wires := policies(t, "1h"), map[string]*tap{}
+	for _, profile := range []string{"", "sdk", "strict"} {
+		reject := ""
+		if profile != "" {
+			reject = fmt.Sprintf("[reject]\nprofile = %q\n\n", profile)
+		}
+		box := startFusebox(t, rules, reject+upstreams(u))
+		wires[profile] = startTap(t, strings.TrimPrefix(box.agent, "http://"))
+	}
 	r := newReport(t)
 	t.Run("each", func(t *testing.T) {
 		for _, who := range contestants {
@@ -192,10 +210,13 @@ func TestClients(t *testing.T) {
 				t.Parallel()
 				c := who.start(t)
 				for _, s := range scenarioList {
-					t.Run(s.name, func(t *testing.T) { s.play(t, who, c, u, wire, r) })
-					if s.alone {
-						s.playAlone(t, who, c, u, r)
-					}
+					t.Run(s.name, func(t *testing.T) {
+						t.Parallel()
+						s.play(t, who, c, u, wires[s.profile], r)
+						if s.alone {
+							s.playAlone(t, who, c, u, r)
+						}
+					})
 				}
 			})
 		}

@@ -67,8 +67,7 @@ func (p *tap) carry(client net.Conn, to string) {
 	}
 	defer server.Close()
 	go func() {
-		_, _ = io.Copy(client, server)
-		// As it ended there it ends here: with a reset where that was one.
+		_, _ = io.Copy(client, server) // however it ended there, it ends here
 		client.Close()
 	}()
 	var raw bytes.Buffer

@@ -133,6 +133,8 @@ var scripts = map[string]func(w http.ResponseWriter, a *api, model, body string)
 	},
 	"dead":        dead,
 	"dead-stream": dead,
+	"dead-sdk":    dead,
+	"dead-strict": dead,
 	"storm":       dead,
 	"quota": func(w http.ResponseWriter, a *api, _, _ string) {
 		answerJSON(w, http.StatusTooManyRequests, `{"type":"error","error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`)
