@@ -8,7 +8,7 @@ FUZZTIME ?= 20s
 DAY     ?= 1000000
 LOAD    ?= 60s
 
-.PHONY: help build run demo test race check policies alerts api cases day load bench fleet fuzz campaigns cover lint clean
+.PHONY: help build run demo test race check policies alerts api cases day load bench fleet fuzz campaigns clients cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,16 @@ campaigns: ## what takes an hour: 100,000 random schedules, 1,000 kills of calls
 	FUSEBOX_KILLS=1000 $(GO) test ./sdk -run TestKillCampaign -v -timeout 60m
 	FUSEBOX_KILLS=1000 FUSEBOX_TAMPER=290 $(GO) test ./receipts -run 'Kill|Tamper' -v -timeout 60m
 	FUSEBOX_WALK=150000 $(GO) test ./breaker -run Walk -v -timeout 60m
+
+CLIENTS := sdk/httpguard/clients
+
+clients: $(CLIENTS)/node_modules/.package-lock.json ## real SDKs, frameworks and MCP clients through fusebox; needs Node.js 20 and npm, the first time for minutes
+	cd $(CLIENTS) && $(GO) test ./... -count=1 -v -parallel 16 -timeout 20m
+
+$(CLIENTS)/node_modules/.package-lock.json: $(CLIENTS)/package-lock.json
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "make clients runs real clients of npm: install Node.js 20 or newer, with npm, and try again"; exit 1; }
+	cd $(CLIENTS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 cover: ## coverage of the whole tree, in coverage.out
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -55,7 +55,7 @@ type Usage struct {
 // price.
 func (p *Policy) cost(op *taxonomy.Operation, u Usage) int64 {
 	for i := range p.Prices {
-		if pr := &p.Prices[i]; pr.Provider == op.Provider && pr.covers(op.Model) {
+		if pr := &p.Prices[i]; pr.covers(op.Provider, op.Model) {
 			return pr.of(u)
 		}
 	}
@@ -88,13 +88,17 @@ func millionth(tokens, price int64) int64 {
 	return int64(min(q, math.MaxInt64/4))
 }
 
-// covers matches a model by its name; "" is every model, and a trailing * every
-// ending. The first price that covers a model counts.
-func (p *Price) covers(model string) bool {
-	if stem, ok := strings.CutSuffix(p.Model, "*"); ok {
-		return strings.HasPrefix(model, stem)
+// covers matches provider and model by name; in either a trailing * is every
+// ending, and "" is every model. The first price that covers a call counts.
+func (p *Price) covers(provider, model string) bool {
+	return fits(p.Provider, provider) && (p.Model == "" || fits(p.Model, model))
+}
+
+func fits(pattern, name string) bool {
+	if stem, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, stem)
 	}
-	return p.Model == "" || p.Model == model
+	return pattern == name
 }
 
 // account renders the key of one scope and window. Parts are length-prefixed,

@@ -369,6 +369,26 @@ func TestPrices(t *testing.T) {
 	}
 }
 
+// A price is found by provider and model, and a trailing * is every ending in
+// both: one that was never found would leave its budget without effect.
+func TestPriceIsFoundByPattern(t *testing.T) {
+	for provider, found := range map[string]bool{"*": true, "acme*": true, "acme-ai": true, "acme": false, "other*": false} {
+		h := with(t, func(p *engine.Policy) { p.Prices = []engine.Price{{Provider: provider, Model: "*", PerCall: 7}} })
+		p, err := h.Admit(t.Context(), enginetest.Model(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Mark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.Used(engine.Usage{InputTokens: 1})
+		res, err := p.Settle(t.Context(), enginetest.HTTP(200, `{}`).Observation)
+		if err != nil || (res.Used.CostNanoUSD == 7) != found {
+			t.Errorf("provider %q: a call costs %d; %v", provider, res.Used.CostNanoUSD, err)
+		}
+	}
+}
+
 // A remote's hint is believed up to the bound that policy sets.
 func TestHintIsBounded(t *testing.T) {
 	h := with(t, func(p *engine.Policy) { p.HintMost = 5 * time.Second })

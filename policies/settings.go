@@ -244,8 +244,8 @@ type RetryBudget struct {
 
 // A Price is one [[price]], in US dollars for a million tokens.
 type Price struct {
-	Provider    string  `toml:"provider"`
-	Model       string  `toml:"model"` // a pattern that ends in '*' is a prefix
+	Provider    string  `toml:"provider"` // like Model, a pattern: a '*' at its end is every ending
+	Model       string  `toml:"model"`
 	Input       float64 `toml:"input"`
 	Output      float64 `toml:"output"`
 	CachedInput float64 `toml:"cached_input"`
