@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fusebox-dev/fusebox/taxonomy"
+	"github.com/fusebox-dev/fusebox/taxonomy/bench"
 	"github.com/fusebox-dev/fusebox/wasm/meter"
 )
 
@@ -164,6 +165,9 @@ func (l Limits) meter(p Profile) meter.Limits {
 // Vocabulary is what a module may say beside outcome and class.
 type Vocabulary = taxonomy.Vocabulary
 
+// BenchRule says when a module is left alone after failures.
+type BenchRule = bench.Rule
+
 // Config is one [[module]] of policy.toml: everything about a module that
 // decides anything.
 type Config struct {
@@ -208,7 +212,7 @@ func (c Config) check() (Config, error) {
 	if err := c.Vocabulary.Check(); err != nil {
 		return c, err
 	}
-	c.Bench = c.Bench.withDefaults()
+	c.Bench = c.Bench.Filled()
 	if c.Instances == 0 {
 		c.Instances = runtime.GOMAXPROCS(0)
 		if c.Profile == Go {

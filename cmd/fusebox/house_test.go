@@ -24,12 +24,15 @@ var rooms = map[string]string{
 	"taxonomy/jsonscan":      "",
 	"taxonomy/builtin":       "taxonomy taxonomy/jsonscan",
 	"taxonomy/schemas":       "",
+	"taxonomy/bench":         "",
 	"breaker":                "taxonomy",
 	"receipts":               "taxonomy taxonomy/jsonscan",
 	"rego":                   "taxonomy taxonomy/jsonscan",
-	"wasm":                   "taxonomy taxonomy/jsonscan wasm/meter",
+	"wasm":                   "taxonomy taxonomy/bench taxonomy/jsonscan wasm/meter",
 	"wasm/meter":             "",
 	"wasm/hostile":           "",
+	"plugins":                "taxonomy taxonomy/bench taxonomy/jsonscan plugins/wire",
+	"plugins/wire":           "",
 	"policies":               "taxonomy taxonomy/jsonscan breaker",
 	"engine":                 "taxonomy taxonomy/jsonscan breaker receipts engine/state",
 	"engine/replay":          "taxonomy taxonomy/jsonscan breaker receipts engine",
@@ -43,6 +46,7 @@ var rooms = map[string]string{
 	"sdk/httpguard":          "taxonomy taxonomy/jsonscan engine sdk",
 	"sdk/mcpguard":           "taxonomy taxonomy/jsonscan engine engine/state receipts sdk",
 	"sdk/guest":              "taxonomy taxonomy/jsonscan",
+	"sdk/extension":          "plugins plugins/wire taxonomy taxonomy/jsonscan",
 	"cmd/fusebox":            "*",
 }
 
@@ -55,6 +59,8 @@ var libraries = map[string][]string{
 	"github.com/BurntSushi/toml":             {"policies", "sdk"},
 	"github.com/spf13/cobra":                 {"cmd/fusebox"},
 	"github.com/modelcontextprotocol/go-sdk": {"sdk/mcpguard"},
+	"github.com/hashicorp/go-plugin":         {"plugins", "sdk/extension"},
+	"google.golang.org/grpc":                 {"plugins", "plugins/wire", "sdk/extension"},
 }
 
 type listed struct {
