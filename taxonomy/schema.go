@@ -62,6 +62,7 @@ func Documents() []Document {
 		{"approve.v1.answer", "what an approver may answer", describeRequired(approveAnswerFields(), "ruling"), true},
 		{"evaluate.v1", "what an evaluator is asked", evaluateFields().describe, true},
 		{"evaluate.v1.answer", "what an evaluator may answer", describeRequired(evaluateAnswerFields(), "accepted"), true},
+		{"receipts.v1", "what a receipt sink is told", batchFields().describe, true},
 		{"verdict.v1", "a judged observation", verdictFields().describe, true},
 		{"rejection.v1", "a local decision not to send", rejectionFields().describe, true},
 	}
