@@ -124,6 +124,9 @@ func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []rec
 // module notes one module that was asked: what it was given, said and cost.
 func (j judged) module(r *receipts.Receipt) {
 	for _, q := range j.asked {
+		if q.module.Plugin {
+			continue
+		}
 		r.WasmUS += q.account.Took.Microseconds()
 	}
 	q, ok := telling(j.asked)

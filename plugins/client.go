@@ -185,6 +185,13 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
+// State says whether it runs, whether its circuit keeps calls away, how many calls
+// failed by its own fault, and why it does not run.
+func (c *Client) State() (running, benched bool, failures uint64, why error) {
+	s := c.Stats()
+	return s.Running, s.Benched, s.Failures, s.Why
+}
+
 func (c *Client) fault(step string, code Code, detail string) *Error {
 	return &Error{Plugin: c.config.Name, Step: step, Fault: code, Detail: detail}
 }

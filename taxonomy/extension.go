@@ -1,6 +1,10 @@
 package taxonomy
 
-import "time"
+import (
+	"time"
+
+	"github.com/fusebox-dev/fusebox/taxonomy/jsonscan"
+)
 
 // The questions that only extensions in a process of their own are asked: they
 // may look things up, which a module in the sandbox cannot.
@@ -238,4 +242,22 @@ func parseAnswer[T any](document string, b []byte, fs fields[T], v *T, required 
 		return &FieldError{document, required, "a value", "nothing"}
 	}
 	return nil
+}
+
+// AppendRejected adds to local facts, a JSON object or nothing, what an evaluator
+// found: the facts that an evaluator or a check of our own would give.
+func AppendRejected(local Raw, a *EvaluateAnswer) Raw {
+	b := appendObject(nil, local)
+	b = b[:len(b)-1]
+	if len(b) > 1 {
+		b = append(b, ',')
+	}
+	b = append(b, `"evaluator":{"accepted":false},"failed_checks":[`...)
+	for i, name := range a.Failed {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jsonscan.AppendString(b, name)
+	}
+	return append(b, "]}"...)
 }

@@ -94,7 +94,7 @@ func warnOpen(o startOptions, listeners [2]net.Listener) {
 // open builds the engine and the planes' handler.
 func (r *running) open(ctx context.Context, o startOptions) error {
 	m, clock := newMeter(), engine.RealClock()
-	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Clock: clock, Build: buildName(), Log: o.Logger, PermitTTL: o.PermitTTL, Exclusive: true, Stores: stores})
+	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Clock: clock, Build: buildName(), Log: o.Logger, PermitTTL: o.PermitTTL, Exclusive: true, Stores: stores, Plugins: startPlugin})
 	switch {
 	case errors.Is(err, sdk.ErrServed):
 		return withStatus(exitBusy, err)
