@@ -93,6 +93,7 @@ func (p *Permit) evaluate(ctx context.Context, obs *taxonomy.Observation) (asked
 		q.ok = q.err == nil && ok && !a.Accepted
 		asked = append(asked, q)
 		if q.ok {
+			p.flags = append(p.flags, "evaluator_rejected")
 			obs.Local = taxonomy.AppendRejected(slices.Clone(obs.Local), &a)
 			break // one that finds fault is enough
 		}

@@ -32,8 +32,8 @@ type sink struct {
 	wiring PluginWiring
 	Plugin
 	log    *receipts.Log
-	place  string // the file that keeps it
-	behind int64  // how far it may be
+	place  string       // the file that keeps it
+	behind atomic.Int64 // how far it may be
 	stop   context.CancelFunc
 	ended  chan struct{}
 
@@ -57,8 +57,9 @@ func (c *Client) openSinks(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("receipt sink %s: %w", w.Name, err)
 		}
-		s := &sink{wiring: *w, Plugin: p, log: c.log, behind: sinkBehind, ended: make(chan struct{}),
+		s := &sink{wiring: *w, Plugin: p, log: c.log, ended: make(chan struct{}),
 			place: filepath.Join(c.config.Data, "sinks", strconv.Itoa(c.slot)+"-"+w.Name)}
+		s.behind.Store(sinkBehind)
 		s.failed = func(err error) {
 			var code interface{ Code() string }
 			errors.As(err, &code)
@@ -130,7 +131,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (s *sink) tell(ctx context.Context) (more bool, err error) {
 	reader := s.log.Reader()
 	from, size := s.next.Load(), reader.Size()
-	if late := size - s.behind; from < late {
+	if late := size - s.behind.Load(); from < late {
 		s.pass(late - from)
 		from = late
 	}

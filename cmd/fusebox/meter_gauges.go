@@ -20,6 +20,7 @@ type gauges struct {
 	scopes, overrides, unknown, oldest, policy           *prometheus.Desc
 	submitted, written, dropped, unsynced, age, verified *prometheus.Desc
 	undelivered, percent, diffs                          *prometheus.Desc
+	running, benched, failures, missed, behind           *prometheus.Desc
 }
 
 // watch adds the figures of a server to its meter.
@@ -43,6 +44,11 @@ func (m *meter) watch(s *server) {
 		undelivered: desc("transitions_undelivered_total", "Changes of circuits that no listener heard."),
 		percent:     desc("rollout_percent", "Share of the units that the candidate decides for; 0 without a canary."),
 		diffs:       desc("shadow_diff_total", "Decisions and verdicts of a candidate in observe or shadow, by how they stand to those in force.", "bucket"),
+		running:     desc("plugin_running", "1 while the plugin's process runs.", "plugin", "kind"),
+		benched:     desc("plugin_benched", "1 while the plugin is left alone after too many failures.", "plugin", "kind"),
+		failures:    desc("plugin_failures_total", "Calls of the plugin that failed by its own fault.", "plugin", "kind"),
+		missed:      desc("sink_missed_total", "Receipts that a sink was not told, because it was too slow.", "plugin"),
+		behind:      desc("sink_behind", "Receipts that a sink was not told yet.", "plugin"),
 	})
 }
 
@@ -57,6 +63,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	g.plugins(gauge, counter)
 	g.circuits(gauge)
 	g.intents(gauge)
 	gauge(g.policy, 1, string(g.s.engine.Version()))
@@ -127,5 +134,23 @@ func (g *gauges) intents(gauge func(*prometheus.Desc, float64, ...string)) {
 		gauge(g.oldest, time.Since(oldest).Seconds(), layer)
 	} else {
 		gauge(g.oldest, 0, layer)
+	}
+}
+
+// plugins are those of the policy in force, and the receipt sinks; their names
+// are declared, so that there are few.
+func (g *gauges) plugins(gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, int64, ...string)) {
+	if g.s.plugins == nil {
+		return
+	}
+	flag := map[bool]float64{true: 1}
+	for _, p := range g.s.plugins() {
+		gauge(g.running, flag[p.Running], p.Name, p.Kind)
+		gauge(g.benched, flag[p.Benched], p.Name, p.Kind)
+		counter(g.failures, int64(p.Failures), p.Name, p.Kind)
+		if p.Kind == "receipts" {
+			counter(g.missed, p.Missed, p.Name)
+			gauge(g.behind, float64(p.Behind), p.Name)
+		}
 	}
 }

@@ -31,6 +31,7 @@ type server struct {
 	operators   []sdk.Operator
 	operations  operations
 	policy      func() sdk.PolicyStatus
+	plugins     func() []sdk.PluginStatus // nil where there are none
 }
 
 // agentPlane is what agents talk to: the decision API under /v1/, and the

@@ -119,7 +119,7 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	r.server = &server{
 		engine: client.Engine(), clock: clock, store: client.Store(), log: client.Log(), receiptsDir: cfg.Receipts.Dir,
 		meter: m, tokens: tokens, permits: newPermitTable(), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
-		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus,
+		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus, plugins: client.Plugins,
 	}
 	m.watch(r.server)
 	return r.announce()

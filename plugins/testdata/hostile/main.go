@@ -114,6 +114,7 @@ func main() {
 			_, err = f.Write(append(document, '\n'))
 			return nil, err
 		case "slow":
+			write(rest[1]+".began", "")
 			for { // until the test says that it may go on
 				if _, err := os.Stat(rest[0]); err == nil {
 					break
