@@ -69,7 +69,7 @@ Start here:
 	root.AddCommand(
 		serveCommand(), initCommand(), doctorCommand(), mcpCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
 		breakersCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
-		policyCommand(), rolloutCommand(), wasmCommand(), replayCommand(), tokenCommand(), versionCommand(),
+		policyCommand(), rolloutCommand(), wasmCommand(), pluginCommand(), replayCommand(), tokenCommand(), versionCommand(),
 	)
 	strictArgs(root)
 	return root
