@@ -15,6 +15,11 @@ import (
 // by the log's next checkpoint, and awaited, so that no approval is used that
 // evidence does not know. Authority circuits of the same scope hear of it.
 func (e *Engine) Approve(ctx context.Context, a taxonomy.Approval) error {
+	return e.approve(ctx, a, nil)
+}
+
+// approve is Approve; asked is the approver that ruled, if one did.
+func (e *Engine) approve(ctx context.Context, a taxonomy.Approval, asked *inquiry) error {
 	switch {
 	case a.By == "" || a.Reason == "":
 		return errors.New("approve: an approval says who and why")
@@ -33,6 +38,9 @@ func (e *Engine) Approve(ctx context.Context, a taxonomy.Approval) error {
 		r.Reason = "approval_denied"
 	}
 	r.Override = &receipts.OverrideNote{By: a.By, Reason: r.Reason, Ticket: a.Reason, ExpiresUS: a.Until.UnixMicro()}
+	if asked != nil {
+		asked.note(r)
+	}
 	if _, err := e.await(ctx, e.begin(ctx, r)); err != nil {
 		return fmt.Errorf("approve %s: %w", a.Scope, err)
 	}

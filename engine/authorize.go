@@ -34,7 +34,7 @@ func (p *Permit) authorizeAs(ctx context.Context, op *taxonomy.Operation) (taxon
 	answer := p.policy.Rules.Authorize(ctx, in)
 	p.asked(answer.Evaluation, &answer)
 	if answer.Decision == taxonomy.RequireApproval {
-		found, err := e.approvals(ctx, op)
+		found, err := p.leave(ctx, op, answer.Reasons, func(as []taxonomy.Approval) bool { return len(as) > 0 })
 		if err != nil {
 			return answer, p.unavailable("state_unavailable", err)
 		}

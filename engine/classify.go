@@ -151,8 +151,11 @@ func telling(asked []inquiry) (inquiry, bool) {
 
 // note writes what became of it.
 func (q inquiry) note(r *receipts.Receipt) {
-	r.Module = receipts.ModuleNote{Name: q.module.Name + "@" + q.module.Version, Digest: q.module.Digest, ABI: q.module.ABI,
+	r.Module = receipts.ModuleNote{Name: q.module.Full(), Digest: q.module.Digest, ABI: q.module.ABI,
 		Limits: q.account.Limits, Input: q.account.Input, Output: q.account.Output, Fuel: q.account.Fuel, Error: q.code()}
+	if q.module.Plugin {
+		r.Plugin = q.module.Full()
+	}
 }
 
 // refusal judges a local decision not to send. Local refusals are observations

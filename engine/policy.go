@@ -48,7 +48,14 @@ type Identity struct {
 	Version string
 	Digest  string // "sha256:…"
 	ABI     int64
+	Plugin  bool // it runs in a process of its own
 }
+
+// Full is the name with the version: "pricing@1.2".
+func (i Identity) Full() string { return i.Name + "@" + i.Version }
+
+// An Identified part says who it is, for receipts.
+type Identified interface{ Identity() Identity }
 
 // A Chooser picks a fallback among declared candidates; the rules' order
 // stands when it declines or fails.
@@ -66,6 +73,9 @@ type Policy struct {
 	Table       Table
 	Classifiers []Classifier
 	Choosers    []Chooser
+	Evaluators  []Evaluator           // asked about results that arrived well, before they are judged
+	Approvers   []Approver            // asked for the leave that rules want, when no person gave it
+	Reconcilers map[string]Reconciler // by name, before those of Parts
 	Breakers    []breaker.Setting
 	Fallbacks   []Fallback
 	Tools       []Tool

@@ -147,6 +147,9 @@ func appendUsed(list []receipts.Count, name string, n int64) []receipts.Count {
 // module notes one module that was asked: what it was given, said and cost.
 func (j judged) module(r *receipts.Receipt) {
 	for _, q := range j.asked {
+		if q.module.Plugin {
+			continue
+		}
 		r.WasmUS += q.account.Took.Microseconds()
 	}
 	q, ok := telling(j.asked)

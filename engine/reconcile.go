@@ -17,6 +17,11 @@ import (
 // so allows another attempt; still unknown leaves it and is counted. Only here
 // does an UNKNOWN become anything else.
 func (e *Engine) Reconcile(ctx context.Context, intentID string, f Finding, by string) (state.Intent, error) {
+	return e.reconcile(ctx, intentID, f, by, nil)
+}
+
+// reconcile is Reconcile; looked is the look-up that found it out, if one did.
+func (e *Engine) reconcile(ctx context.Context, intentID string, f Finding, by string, looked *inquiry) (state.Intent, error) {
 	in, err := e.parts.Store.Intent(ctx, intentID)
 	if err != nil {
 		return state.Intent{}, fmt.Errorf("reconcile %s: %w", intentID, err)
@@ -26,6 +31,9 @@ func (e *Engine) Reconcile(ctx context.Context, intentID string, f Finding, by s
 	}
 	e.corrected(in, f)
 	r := e.reconcileReceipt(in, f, by)
+	if looked != nil {
+		looked.note(r)
+	}
 	switch f {
 	case Applied:
 		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Succeeded, Reason: "reconciled_applied", By: by, Receipt: r.ID.String(), At: e.clock.Now()})
@@ -109,13 +117,14 @@ func (e *Engine) lookUpOne(ctx context.Context, in state.Intent, now time.Time) 
 	}
 	_, policy := e.armFor(&op)
 	t, _ := policy.tool(&op)
+	known := e.reconciler(policy, t.Reconcile) != nil
 	_ = policy.release()
 	pace := t.Lookup.filled()
 	if first := in.Result.At.Add(pace.After); now.Before(first) {
 		_, err = e.parts.Store.Postpone(ctx, in.ID, first, "")
 		return err
 	}
-	if in.Case != "" || e.parts.Reconcilers[t.Reconcile] == nil || in.Tries >= pace.Tries {
+	if in.Case != "" || !known || in.Tries >= pace.Tries {
 		return e.handOver(ctx, in)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupWait)
@@ -147,9 +156,9 @@ func (e *Engine) Lookup(ctx context.Context, in state.Intent) (Finding, error) {
 		return StillUnknown, fmt.Errorf("reconcile %s: read its operation: %w", in.ID, err)
 	}
 	_, policy := e.armFor(&op)
+	defer func() { _ = policy.release() }() // it keeps its reconcilers open
 	t, _ := policy.tool(&op)
-	_ = policy.release()
-	rec := e.parts.Reconcilers[t.Reconcile]
+	rec := e.reconciler(policy, t.Reconcile)
 	if rec == nil {
 		return StillUnknown, fmt.Errorf("reconcile %s: policy declares no reconciler for %s.%s that is configured here; look it up by hand and record it with fusebox intents reconcile", in.ID, op.Tool, op.Action)
 	}
@@ -157,8 +166,22 @@ func (e *Engine) Lookup(ctx context.Context, in state.Intent) (Finding, error) {
 	if err != nil {
 		f = StillUnknown
 	}
-	_, rerr := e.Reconcile(ctx, in.ID, f, "reconcile:"+t.Reconcile)
+	var looked *inquiry
+	if who, ok := rec.(Identified); ok {
+		looked = &inquiry{module: who.Identity(), ok: err == nil, err: err}
+		e.countFaults([]inquiry{*looked})
+	}
+	_, rerr := e.reconcile(ctx, in.ID, f, "reconcile:"+t.Reconcile, looked)
 	return f, errors.Join(err, rerr)
+}
+
+// reconciler finds one by the name that a tool's declaration uses: one that the
+// policy brings, or one of the wiring.
+func (e *Engine) reconciler(p *Policy, name string) Reconciler {
+	if r := p.Reconcilers[name]; r != nil {
+		return r
+	}
+	return e.parts.Reconcilers[name]
 }
 
 func (e *Engine) reconcileReceipt(in state.Intent, f Finding, by string) *receipts.Receipt {

@@ -85,7 +85,9 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 		obs.Local = e.parts.Checker.Check(&p.op, &obs)
 	}
 	start := e.clock.Mono()
+	rated := p.evaluate(ctx, &obs)
 	j := p.judge(ctx, &obs)
+	j.asked = append(rated, j.asked...)
 	e.meter.Stage("classify", time.Duration(e.clock.Mono()-start))
 	if p.undeclared() && p.op.Effect.Writes() && obs.Transport.Dispatched != taxonomy.DispatchedNo {
 		errs = errors.Join(errs, p.declare(ctx))

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,18 +160,17 @@ func (p *Permit) approveEach(ctx context.Context) *Rejection {
 	if !p.unprovable() {
 		return nil
 	}
-	found, err := p.e.approvals(ctx, &p.op)
+	spendable := func(a taxonomy.Approval) bool { return a.SingleUse && a.By != p.op.Agent && a.By != p.op.User }
+	found, err := p.leave(ctx, &p.op, []string{"no_key_no_reconciliation"}, func(as []taxonomy.Approval) bool { return slices.ContainsFunc(as, spendable) })
 	if err != nil {
 		return p.unavailable("state_unavailable", err)
 	}
 	if rej := p.saidNo(&p.op, found); rej != nil {
 		return rej
 	}
-	for _, a := range found {
-		if a.SingleUse && a.By != p.op.Agent && a.By != p.op.User {
-			p.approval = a.ID
-			return nil
-		}
+	if i := slices.IndexFunc(found, spendable); i >= 0 {
+		p.approval = found[i].ID
+		return nil
 	}
 	return &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Breaker: "authority", Scope: authorityScope(&p.op),
 		Reason: "no_key_no_reconciliation", Class: p.e.refusal(p.policy, &p.op, `{"event":"approval","state":"pending"}`).Class,

@@ -32,13 +32,17 @@ func (c *checker) modules() {
 		if l.Fuel < 0 || l.InitFuel < 0 || l.Instances < 0 || l.Table < 0 || l.LogLines < 0 {
 			c.fail(p+".limits", "must not be negative")
 		}
-		for j, r := range m.Vocabulary.Reasons {
-			c.word(fmt.Sprintf("%s.vocabulary.reasons[%d]", p, j), r)
-		}
-		for name := range m.Vocabulary.Facts {
-			c.word(p+".vocabulary.facts."+name, name)
-		}
+		c.vocabulary(p+".vocabulary", &m.Vocabulary)
 		c.bench(p+".bench", &m.Bench)
+	}
+}
+
+func (c *checker) vocabulary(p string, v *Vocabulary) {
+	for j, r := range v.Reasons {
+		c.word(fmt.Sprintf("%s.reasons[%d]", p, j), r)
+	}
+	for name := range v.Facts {
+		c.word(p+".facts."+name, name)
 	}
 }
 
@@ -69,9 +73,20 @@ func (c *checker) plugins() {
 	c.names("plugin", len(c.s.Plugins), func(i int) string { return c.s.Plugins[i].Name })
 	for i := range c.s.Plugins {
 		g, p := &c.s.Plugins[i], at("plugin", i)
+		if strings.ToLower(g.Name) != g.Name || strings.ContainsAny(g.Name, "_.") {
+			c.fail(p+".name", "must be lower-case letters, digits and '-', got %q", g.Name)
+		}
 		c.oneOf(p+".role", g.Role, "classifier", "reconciler", "approver", "evaluator")
 		c.digest(p+".sha256", g.SHA256)
 		c.selects(p+".select", &g.Select)
+		c.vocabulary(p+".vocabulary", &g.Vocabulary)
+		c.oneOf(p+".on_failure", g.OnFailure, "", "next", "unknown")
+		if g.OnFailure == "unknown" && g.Role != "classifier" {
+			c.fail(p+".on_failure", "is for a classifier; a %s that fails has said nothing", g.Role)
+		}
+		if g.Deadline > MaxPluginDeadline {
+			c.fail(p+".deadline", "must be at most %s, got %s: a decision waits for it", MaxPluginDeadline, g.Deadline)
+		}
 		c.bench(p+".bench", &g.Bench)
 	}
 }

@@ -123,14 +123,20 @@ type Bench struct {
 // A Plugin is one [[plugin]]: an out-of-process extension whose answers enter
 // decisions, pinned by the checksum of its binary. How it is started is wiring.
 type Plugin struct {
-	Name     string        `toml:"name"`
-	Role     string        `toml:"role"` // classifier, reconciler, approver, evaluator
-	SHA256   string        `toml:"sha256"`
-	Select   Select        `toml:"select"`
-	Deadline time.Duration `toml:"deadline"`
-	Bench    Bench         `toml:"bench"`
-	Line     int
+	Name       string        `toml:"name"`    // lower case letters, digits and '-'
+	Version    string        `toml:"version"` // for people
+	Role       string        `toml:"role"`    // classifier, reconciler, approver, evaluator
+	SHA256     string        `toml:"sha256"`
+	Select     Select        `toml:"select"`     // what it is asked about; a reconciler is named by its tools
+	Deadline   time.Duration `toml:"deadline"`   // of one call
+	Vocabulary Vocabulary    `toml:"vocabulary"` // reasons and facts of a classifier; an evaluator's checks are its reasons
+	OnFailure  string        `toml:"on_failure"` // of a classifier: next (default) or unknown
+	Bench      Bench         `toml:"bench"`
+	Line       int
 }
+
+// MaxPluginDeadline bounds one call of a plugin: as long as one look-up may take.
+const MaxPluginDeadline = 10 * time.Second
 
 // A Contract is one [[fallback]]: what callers get while a breaker is open.
 type Contract struct {

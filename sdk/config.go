@@ -22,18 +22,19 @@ type Config struct {
 	// $XDG_STATE_HOME/fusebox, else ~/.local/state/fusebox.
 	Data string `toml:"data"`
 
-	Policies  PolicySource  `toml:"policies"`
-	Listen    Listen        `toml:"listen"`
-	Store     StoreConfig   `toml:"store"`
-	Receipts  ReceiptConfig `toml:"receipts"`
-	Reject    RejectConfig  `toml:"reject"`
-	Limits    Limits        `toml:"limits"`
-	Log       LogConfig     `toml:"log"`
-	Trace     TraceConfig   `toml:"trace"`
-	Upstreams []Upstream    `toml:"upstream"`
-	MCP       []MCPServer   `toml:"mcp"`
-	Clients   []AgentClient `toml:"client"`
-	Operators []Operator    `toml:"operator"`
+	Policies  PolicySource   `toml:"policies"`
+	Listen    Listen         `toml:"listen"`
+	Store     StoreConfig    `toml:"store"`
+	Receipts  ReceiptConfig  `toml:"receipts"`
+	Reject    RejectConfig   `toml:"reject"`
+	Limits    Limits         `toml:"limits"`
+	Log       LogConfig      `toml:"log"`
+	Trace     TraceConfig    `toml:"trace"`
+	Upstreams []Upstream     `toml:"upstream"`
+	MCP       []MCPServer    `toml:"mcp"`
+	Plugins   []PluginWiring `toml:"plugin"`
+	Clients   []AgentClient  `toml:"client"`
+	Operators []Operator     `toml:"operator"`
 
 	file  string // where it was read from, "" when built in Go
 	lines *lines // where its keys stand

@@ -193,6 +193,9 @@ func (c *Config) paths() []*string {
 	for i := range c.Policies.Keys {
 		out = append(out, &c.Policies.Keys[i])
 	}
+	for i := range c.Plugins {
+		out = append(out, &c.Plugins[i].Command, &c.Plugins[i].Dir)
+	}
 	return out
 }
 
@@ -250,6 +253,7 @@ func (c *Config) check() error {
 	}
 	add(c.checkUpstreams())
 	add(c.checkMCP())
+	add(c.checkPlugins())
 	add(c.checkPeople())
 	return errors.Join(errs...)
 }

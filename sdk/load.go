@@ -17,6 +17,7 @@ var ErrServed = errors.New("is used by another fusebox serve")
 // its Close.
 func LoadPolicy(ctx context.Context, config Config, parts Parts) (p *engine.Policy, warnings []string, err error) {
 	parts.complete()
+	parts.WithoutPlugins = true
 	c := &Client{config: config, parts: parts}
 	l, err := c.load(ctx, nil)
 	if err != nil {

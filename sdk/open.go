@@ -39,6 +39,14 @@ type Parts struct {
 	// `reconcile = { by = "tool", tool = "mail/status" }`, "plugin:NAME" for a
 	// plugin. Lookups over HTTP are built in.
 	Reconcilers map[string]engine.Reconciler
+	// Plugins starts an extension in a process of its own. Package plugins does
+	// it, and is handed in so that a program without plugins does not link it:
+	//
+	//	Plugins: func(ctx context.Context, c sdk.PluginConfig) (sdk.Plugin, error) { return plugins.Open(ctx, plugins.Config(c)) }
+	Plugins func(context.Context, PluginConfig) (Plugin, error)
+	// WithoutPlugins is for tools that look at a policy: what it declares is not
+	// started, and nothing is asked of it.
+	WithoutPlugins bool
 	// Classifiers are asked after the modules of the policy and before the table.
 	Classifiers []engine.Classifier
 	// Schemas are JSON Schemas of outputs, by the name that operations use; an
@@ -60,6 +68,9 @@ type Parts struct {
 	Clock     engine.Clock   // tests only; the store and the log follow it
 	Draw      func() float64 // tests only
 	Faults    engine.Faults  // tests only
+
+	wiring  []PluginWiring
+	endings *sync.WaitGroup // of plugins that policies let go of
 }
 
 // A Client is a running fusebox. Its methods may be called from any number of
@@ -79,6 +90,7 @@ type Client struct {
 	loaded atomic.Pointer[loaded]
 	status atomic.Pointer[PolicyStatus]
 	trial  onTrial // guarded by reload
+	sinks  []*sink
 
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
@@ -100,7 +112,9 @@ func Open(ctx context.Context, config Config, parts Parts) (c *Client, err error
 		return nil, err
 	}
 	parts.complete()
+	parts.wiring = config.Plugins
 	c = &Client{config: config, parts: parts}
+	c.closers = append(c.closers, func(context.Context) error { parts.endings.Wait(); return nil })
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close(context.WithoutCancel(ctx)))
@@ -119,7 +133,7 @@ func Open(ctx context.Context, config Config, parts Parts) (c *Client, err error
 		}
 		return nil
 	})
-	for _, step := range []func(context.Context) error{c.takeData, c.openLog, c.openStore, c.openPrints} {
+	for _, step := range []func(context.Context) error{c.takeData, c.openLog, c.openSinks, c.openStore, c.openPrints} {
 		if err := step(ctx); err != nil {
 			return c, err
 		}
@@ -136,6 +150,9 @@ func (p *Parts) complete() {
 	}
 	if p.Build == "" {
 		p.Build = "fusebox/" + moduleVersion()
+	}
+	if p.endings == nil {
+		p.endings = &sync.WaitGroup{}
 	}
 }
 

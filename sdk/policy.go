@@ -36,6 +36,7 @@ type loaded struct {
 	snapshot *rego.Snapshot
 	policy   *engine.Policy
 	modules  []*module
+	plugins  []*plugin
 	warnings []string
 	stage    taxonomy.Mode // that it is in: its own word, or its rollout's
 }
@@ -65,6 +66,10 @@ func compileAs(ctx context.Context, b *policies.Bundle, stage taxonomy.Mode, pre
 	if l.modules, err = openModules(ctx, b, prev); err != nil {
 		return nil, &policyError{b.Source, err}
 	}
+	if err := l.openPlugins(ctx, prev, p); err != nil {
+		closeModules(l.modules)
+		return nil, &policyError{b.Source, err}
+	}
 	for _, w := range snapshot.Warnings() {
 		l.warnings = append(l.warnings, w.String())
 	}
@@ -75,6 +80,7 @@ func compileAs(ctx context.Context, b *policies.Bundle, stage taxonomy.Mode, pre
 	for _, m := range l.modules {
 		l.policy.Classifiers, l.policy.Choosers = m.join(l.policy.Classifiers, l.policy.Choosers)
 	}
+	l.join()
 	l.policy.Classifiers = append(l.policy.Classifiers, p.Classifiers...)
 	return l, nil
 }
@@ -104,7 +110,7 @@ func (l *loaded) terms(version taxonomy.PolicyVersion) *engine.Policy {
 		Reserve:     s.Budget.Reservation,
 		Observe:     observed(l.stage),
 		WritesFree:  !s.Rollout.EnforceWrites,
-		Close:       func() error { closeModules(l.modules); return nil },
+		Close:       func() error { l.letGo(); return nil },
 	}
 }
 

@@ -64,12 +64,12 @@ func (c *Client) Reload(ctx context.Context) error {
 	prev := c.loaded.Load()
 	next, err := c.load(ctx, prev)
 	if err == nil && c.replaced(ctx, next) {
-		closeModules(next.modules) // what a rollout put in its place stays in force
+		next.letGo() // what a rollout put in its place stays in force
 		c.report(prev, nil)
 		return nil
 	}
 	if err == nil && next.policy.Version == prev.policy.Version {
-		closeModules(next.modules)
+		next.letGo()
 		c.report(prev, nil)
 		return nil
 	}
@@ -78,7 +78,7 @@ func (c *Client) Reload(ctx context.Context) error {
 			err = c.engine.Use(next.policy)
 		}
 		if err != nil {
-			closeModules(next.modules)
+			next.letGo()
 		}
 	}
 	if err != nil {

@@ -204,7 +204,7 @@ func TestSwapsNeverMixTwoVersions(t *testing.T) {
 	}
 	m.end(t, 5)
 	for _, l := range ready {
-		closeModules(l.modules)
+		l.letGo()
 	}
 }
 

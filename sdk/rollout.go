@@ -88,7 +88,7 @@ func (c *Client) StartRollout(ctx context.Context, req StartRequest) (*Rollout, 
 	keep := false
 	defer func() {
 		if !keep {
-			closeModules(next.modules)
+			next.letGo()
 		}
 	}()
 	r := c.newRollout(doc, next, req)

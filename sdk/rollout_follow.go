@@ -82,7 +82,7 @@ func (c *Client) try(ctx context.Context, r *Rollout, compiled *loaded) error {
 		AllowLooser: r.Criteria.AllowLooser})
 	if err != nil {
 		if fresh {
-			closeModules(candidate.modules)
+			candidate.letGo()
 		}
 		return err
 	}
@@ -104,7 +104,7 @@ func (c *Client) promote(ctx context.Context, r *Rollout) error {
 			return err
 		}
 		if err := c.engine.Use(next.policy); err != nil {
-			closeModules(next.modules)
+			next.letGo()
 			return err
 		}
 	default:
@@ -129,11 +129,11 @@ func (c *Client) takeBack(ctx context.Context, r *Rollout) error {
 		return errors.Join(err, lerr)
 	}
 	if same(old.policy.Version, r.Candidate) { // it is what the configuration names by now
-		closeModules(old.modules)
+		old.letGo()
 		return err
 	}
 	if uerr := c.engine.Use(old.policy); uerr != nil {
-		closeModules(old.modules)
+		old.letGo()
 		return errors.Join(err, uerr)
 	}
 	c.loaded.Store(old)
@@ -163,7 +163,7 @@ func (c *Client) promoted(ctx context.Context, first *loaded) (*loaded, error) {
 	}
 	at := *r
 	c.trial.at = &at
-	closeModules(first.modules)
+	first.letGo()
 	return next, nil
 }
 

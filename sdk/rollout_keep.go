@@ -174,7 +174,7 @@ func (c *Client) loadCandidate(ctx context.Context, r *Rollout, prev *loaded) (*
 		return nil, err
 	}
 	if !same(l.policy.Version, r.Candidate) {
-		closeModules(l.modules)
+		l.letGo()
 		return nil, fmt.Errorf("rollout %s: this program reads its candidate as %s, and %s is on trial; run the same version of fusebox everywhere", r.ID, l.policy.Version, r.Candidate)
 	}
 	return l, nil

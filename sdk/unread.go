@@ -10,9 +10,7 @@ import (
 // unread are the keys of policy.toml that are checked and signed like all others
 // and that nothing in this build acts on. A test holds the list against what
 // terms makes of each key.
-var unread = []string{
-	"plugin",
-}
+var unread []string
 
 // Unread says which settings of a bundle were written and have no effect in this
 // build: nobody should rely on them.

@@ -50,7 +50,7 @@ func TestUnreadIsTheTruth(t *testing.T) {
 }
 
 // settingsKeys lists each key of the settings with a change of it in the first
-// entry of its list. Breakers and modules go to rooms of their own, whole.
+// entry of its list. Breakers, modules and plugins go to rooms of their own, whole.
 func settingsKeys(t *testing.T, values map[string]any) map[string]func(*policies.Settings) {
 	out := map[string]func(*policies.Settings){}
 	var walk func(typ reflect.Type, key string, get func(reflect.Value) reflect.Value)
@@ -97,12 +97,12 @@ func settingsKeys(t *testing.T, values map[string]any) map[string]func(*policies
 			}
 		}
 	}
-	names := map[string]string{"Fallbacks": "fallback", "Tools": "tool", "Impacts": "impact", "Bulkheads": "bulkhead", "Budget": "budget", "Prices": "price", "Plugins": "plugin",
+	names := map[string]string{"Fallbacks": "fallback", "Tools": "tool", "Impacts": "impact", "Bulkheads": "bulkhead", "Budget": "budget", "Prices": "price",
 		"Queue": "queue", "Retry": "retry", "Loop": "loop", "Rollout": "rollout", "Answers": "policy_error"}
 	for f := range reflect.TypeFor[policies.Settings]().Fields() {
 		if name, ok := names[f.Name]; ok {
 			walk(f.Type, name, func(v reflect.Value) reflect.Value { return v.FieldByIndex(f.Index) })
-		} else if f.Name != "Breakers" && f.Name != "Modules" {
+		} else if f.Name != "Breakers" && f.Name != "Modules" && f.Name != "Plugins" {
 			t.Fatalf("settings have %s, which this test does not know", f.Name)
 		}
 	}
@@ -111,6 +111,8 @@ func settingsKeys(t *testing.T, values map[string]any) map[string]func(*policies
 
 // Only what somebody wrote is reported, with its line.
 func TestUnreadNamesWhatWasWritten(t *testing.T) {
+	defer func(was []string) { unread = was }(unread)
+	unread = []string{"plugin"}
 	b := &policies.Bundle{SettingsTOML: []byte("[queue]\npace = 5\n\n[[plugin]]\nname = \"a\"\n")}
 	got := Unread(b)
 	if len(got) != 1 || got[0].Line != 4 || !strings.HasSuffix(got[0].Text, ": plugin") {

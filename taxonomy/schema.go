@@ -56,6 +56,13 @@ func Documents() []Document {
 		{"classify.v1.answer", "what a classifier may answer", describeRequired(classifyAnswerFields(), "outcome", "class"), true},
 		{"fallback.v1", "what a fallback chooser is asked", fallbackInputFields().describe, true},
 		{"fallback.v1.answer", "what a fallback chooser may answer", describeRequired(choiceFields(), "choose"), true},
+		{"reconcile.v1", "what a reconciler is asked", reconcileFields().describe, true},
+		{"reconcile.v1.answer", "what a reconciler may answer", describeRequired(foundFields(), "finding"), true},
+		{"approve.v1", "what an approver is asked", approveFields().describe, true},
+		{"approve.v1.answer", "what an approver may answer", describeRequired(approveAnswerFields(), "ruling"), true},
+		{"evaluate.v1", "what an evaluator is asked", evaluateFields().describe, true},
+		{"evaluate.v1.answer", "what an evaluator may answer", describeRequired(evaluateAnswerFields(), "accepted"), true},
+		{"receipts.v1", "what a receipt sink is told", batchFields().describe, true},
 		{"verdict.v1", "a judged observation", verdictFields().describe, true},
 		{"rejection.v1", "a local decision not to send", rejectionFields().describe, true},
 	}

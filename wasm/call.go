@@ -194,17 +194,17 @@ func (in *instance) warmUp() bool {
 func (m *Module) admit() (comeback, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.bench.until == 0 { // the common case needs no clock
+	if !m.bench.Benched() { // the common case needs no clock
 		return false, true
 	}
-	m.bench, comeback, ok = m.bench.admit(m.config.Now())
+	m.bench, comeback, ok = m.bench.Admit(m.config.Now())
 	return comeback, ok
 }
 
 func (m *Module) unadmit(comeback bool) {
 	if comeback {
 		m.mu.Lock()
-		m.bench = m.bench.release()
+		m.bench = m.bench.Release()
 		m.mu.Unlock()
 	}
 }
@@ -212,10 +212,10 @@ func (m *Module) unadmit(comeback bool) {
 func (m *Module) after(comeback, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ok && m.bench.until == 0 {
+	if ok && !m.bench.Benched() {
 		return
 	}
-	m.bench = m.bench.after(m.config.Bench, comeback, ok, m.config.Now())
+	m.bench = m.bench.After(m.config.Bench, comeback, ok, m.config.Now())
 }
 
 // IsModuleFault reports whether an error of a call speaks against the module,

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/taxonomy"
+	"github.com/fusebox-dev/fusebox/taxonomy/bench"
 	"github.com/fusebox-dev/fusebox/wasm/meter"
 )
 
@@ -160,12 +162,11 @@ func (l Limits) meter(p Profile) meter.Limits {
 	return m
 }
 
-// Vocabulary is what a module may say beside outcome and class. Without it a
-// module could write a value of the request into labels and receipts.
-type Vocabulary struct {
-	Reasons []string            // error codes it may answer as reason
-	Facts   map[string][]string // names, and for each the values it may have; an empty list allows a whole number only
-}
+// Vocabulary is what a module may say beside outcome and class.
+type Vocabulary = taxonomy.Vocabulary
+
+// BenchRule says when a module is left alone after failures.
+type BenchRule = bench.Rule
 
 // Config is one [[module]] of policy.toml: everything about a module that
 // decides anything.
@@ -208,10 +209,10 @@ func (c Config) check() (Config, error) {
 	if err := c.Limits.check(); err != nil {
 		return c, err
 	}
-	if err := c.Vocabulary.check(); err != nil {
+	if err := c.Vocabulary.Check(); err != nil {
 		return c, err
 	}
-	c.Bench = c.Bench.withDefaults()
+	c.Bench = c.Bench.Filled()
 	if c.Instances == 0 {
 		c.Instances = runtime.GOMAXPROCS(0)
 		if c.Profile == Go {
@@ -229,25 +230,4 @@ func (c Config) check() (Config, error) {
 		c.Now = func() time.Duration { return time.Since(start) }
 	}
 	return c, nil
-}
-
-var wordForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
-
-func (v Vocabulary) check() error {
-	for _, r := range v.Reasons {
-		if !wordForm.MatchString(r) {
-			return fmt.Errorf("vocabulary.reasons: %q is not snake_case of at most 64", r)
-		}
-	}
-	for name, values := range v.Facts {
-		if !wordForm.MatchString(name) {
-			return fmt.Errorf("vocabulary.facts: %q is not snake_case of at most 64", name)
-		}
-		for _, s := range values {
-			if s == "" || len(s) > 64 {
-				return fmt.Errorf("vocabulary.facts.%s: a value must have 1 to 64 bytes, got %q", name, s)
-			}
-		}
-	}
-	return nil
 }

@@ -17,11 +17,6 @@ func appendFallbackInput(b []byte, in *taxonomy.FallbackInput) []byte {
 	return taxonomy.AppendFallbackInput(b, in.Operation, in.Rejection, in.Candidates)
 }
 
-// errVocabulary is an answer that says something the policy did not declare.
-type errVocabulary struct{ what string }
-
-func (e *errVocabulary) Error() string { return e.what }
-
 // readVerdict reads a classifier's answer and holds it to the vocabulary; the
 // built-in reason may always be kept.
 func (m *Module) readVerdict(raw []byte, builtin func() string) (taxonomy.Verdict, error) {
@@ -30,43 +25,12 @@ func (m *Module) readVerdict(raw []byte, builtin func() string) (taxonomy.Verdic
 		return v, err
 	}
 	if !m.config.anyWords {
-		if err := m.config.Vocabulary.allows(&v, builtin); err != nil {
+		if err := m.config.Vocabulary.Allows(&v, builtin); err != nil {
 			return v, err
 		}
 	}
 	v.By = m.by
 	return v, nil
-}
-
-// allows refuses a reason, fact or value that is not declared.
-func (v *Vocabulary) allows(verdict *taxonomy.Verdict, builtin func() string) error {
-	if r := verdict.Reason; r != "" && !slices.Contains(v.Reasons, r) && r != builtin() {
-		return &errVocabulary{"reason " + printable(r, 64) + " is not in the module's vocabulary"}
-	}
-	for _, f := range verdict.Facts {
-		values, ok := v.Facts[f.Name]
-		if !ok {
-			return &errVocabulary{"fact " + printable(f.Name, 64) + " is not in the module's vocabulary"}
-		}
-		if len(values) == 0 && !number(f.Value) || len(values) > 0 && !slices.Contains(values, f.Value) {
-			return &errVocabulary{"fact " + f.Name + " has a value that is not in the module's vocabulary"}
-		}
-	}
-	return nil
-}
-
-// number reports whether s is a whole number of at most 18 digits.
-func number(s string) bool {
-	s = strings.TrimPrefix(s, "-")
-	if s == "" || len(s) > 18 {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
 }
 
 // readChoice reads a chooser's answer; only a declared candidate may be chosen.
@@ -76,11 +40,11 @@ func readChoice(raw []byte, candidates []taxonomy.Candidate) (taxonomy.Choice, e
 		return c, err
 	}
 	if !slices.ContainsFunc(candidates, func(o taxonomy.Candidate) bool { return o.ID == c.ID }) {
-		return c, &errVocabulary{"choice " + printable(c.ID, 64) + " is not a declared candidate"}
+		return c, &taxonomy.VocabularyError{What: "choice " + printable(c.ID, 64) + " is not a declared candidate"}
 	}
 	// A chooser's reason is a sentence for people; it may not do more than be read.
 	if printable(c.Reason, len(c.Reason)) != c.Reason {
-		return c, &errVocabulary{"reason has characters that cannot be printed"}
+		return c, &taxonomy.VocabularyError{What: "reason has characters that cannot be printed"}
 	}
 	return c, nil
 }
@@ -89,7 +53,7 @@ func readChoice(raw []byte, candidates []taxonomy.Candidate) (taxonomy.Choice, e
 // it may not.
 func answerFault(raw []byte, err error) *fault {
 	detail := printable(err.Error(), 300)
-	var vocabulary *errVocabulary
+	var vocabulary *taxonomy.VocabularyError
 	if !errors.As(err, &vocabulary) && !object(raw) {
 		return &fault{code: BadJSON, detail: detail}
 	}

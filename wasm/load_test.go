@@ -222,53 +222,6 @@ func TestBenched(t *testing.T) {
 	}
 }
 
-// TestBenchRule walks the pure rule.
-func TestBenchRule(t *testing.T) {
-	r := BenchRule{}.withDefaults()
-	b := bench{}
-	for i := range r.Failures {
-		if _, _, ok := b.admit(0); !ok {
-			t.Fatalf("benched after %d failures", i)
-		}
-		b = b.after(r, false, false, time.Duration(i))
-	}
-	now := time.Duration(r.Failures)
-	b2, _, ok := b.admit(now)
-	if ok || b2 != b {
-		t.Fatal("not benched")
-	}
-	now += r.Rest
-	b, comeback, ok := b.admit(now)
-	if !ok || !comeback {
-		t.Fatal("never tried again")
-	}
-	if _, _, ok := b.admit(now); ok {
-		t.Error("two calls to decide at once")
-	}
-	// A call from before the bench ends while the comeback call is out.
-	for _, well := range []bool{true, false} {
-		if late := b.after(r, false, well, now); late != b {
-			t.Errorf("a late call decided: %+v, then %+v", b, late)
-		}
-	}
-	if b3, _, ok := b.release().admit(now); !ok || !b3.trying {
-		t.Error("a call that never reached the module keeps the place")
-	}
-	for range 10 { // failed comebacks: the rest grows up to 16 times
-		b = b.after(r, true, false, now)
-		if b.until > now+16*r.Rest {
-			t.Fatalf("rests %s", b.until-now)
-		}
-		now = b.until
-		if b, _, ok = b.admit(now); !ok {
-			t.Fatal("never tried again")
-		}
-	}
-	if got := b.after(r, true, true, now); got != (bench{}) {
-		t.Errorf("after a good call: %+v", got)
-	}
-}
-
 // TestWait: the wait for an instance is the configured one, on a clock that no
 // loaded machine can stretch.
 func TestWait(t *testing.T) {

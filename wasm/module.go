@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/taxonomy/bench"
 	"github.com/fusebox-dev/fusebox/wasm/meter"
 )
 
@@ -31,7 +32,7 @@ type Module struct {
 	bufs   sync.Pool // of *[]byte, for documents
 
 	mu    sync.Mutex
-	bench bench
+	bench bench.Bench
 
 	stats struct{ calls, failures, discarded, benched atomic.Uint64 }
 }
@@ -243,7 +244,7 @@ type Stats struct {
 // Stats returns the counts.
 func (m *Module) Stats() Stats {
 	m.mu.Lock()
-	benched := m.bench.until != 0
+	benched := m.bench.Benched()
 	m.mu.Unlock()
 	return Stats{m.stats.calls.Load(), m.stats.failures.Load(), m.stats.discarded.Load(), m.stats.benched.Load(), benched}
 }

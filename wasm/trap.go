@@ -2,11 +2,12 @@ package wasm
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
 // trapKinds maps the runtime's words to ours.
@@ -71,25 +72,5 @@ func firstLine(s string) string {
 	return s
 }
 
-// printable makes text from a module fit for a log: one line, no control
-// characters, no invalid UTF-8, at most most bytes of source.
-func printable[T string | []byte](s T, most int) string {
-	cut := ""
-	if len(s) > most {
-		s, cut = s[:most], "…"
-	}
-	var b strings.Builder
-	for _, r := range string(s) {
-		switch {
-		case r == '\uFFFD':
-			b.WriteRune('?')
-		case strconv.IsPrint(r):
-			b.WriteRune(r)
-		case r < 0x80:
-			fmt.Fprintf(&b, "\\x%02x", r)
-		default:
-			fmt.Fprintf(&b, "\\u%04x", r)
-		}
-	}
-	return b.String() + cut
-}
+// printable makes text from a module fit for a log.
+func printable[T string | []byte](s T, most int) string { return taxonomy.Printable(string(s), most) }

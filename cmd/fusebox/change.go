@@ -47,7 +47,7 @@ func change(cmd *cobra.Command, path string, body, answer any, local func(contex
 	watch := false
 	cfg.Data, cfg.Policies.Watch = dir, &watch
 	clock := engine.RealClock()
-	client, err := sdk.Open(cmd.Context(), cfg, sdk.Parts{Build: buildName(), Clock: clock, Stores: stores})
+	client, err := sdk.Open(cmd.Context(), cfg, sdk.Parts{Build: buildName(), Clock: clock, Stores: stores, WithoutPlugins: true})
 	if err != nil {
 		return withStatus(exitSetup, err)
 	}

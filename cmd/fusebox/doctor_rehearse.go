@@ -60,7 +60,7 @@ func (x *exam) play() *rehearsal {
 	cfg := sdk.Config{Data: dir, Policies: x.cfg.Policies}
 	still := false
 	cfg.Policies.Watch = &still
-	c, err := sdk.Open(ctx, cfg, sdk.Parts{Build: buildName(), Still: true, Clock: clock, Draw: func() float64 { return 0.5 }})
+	c, err := sdk.Open(ctx, cfg, sdk.Parts{Build: buildName(), Still: true, WithoutPlugins: true, Clock: clock, Draw: func() float64 { return 0.5 }})
 	if err != nil {
 		r.err = errors.Join(err, os.RemoveAll(dir))
 		return r

@@ -23,13 +23,16 @@ var rooms = map[string]string{
 	"taxonomy":                           "taxonomy/jsonscan",
 	"taxonomy/jsonscan":                  "",
 	"taxonomy/builtin":                   "taxonomy taxonomy/jsonscan",
+	"taxonomy/bench":                     "",
 	"taxonomy/schemas":                   "",
 	"breaker":                            "taxonomy",
 	"receipts":                           "taxonomy taxonomy/jsonscan",
 	"rego":                               "taxonomy taxonomy/jsonscan",
-	"wasm":                               "taxonomy taxonomy/jsonscan wasm/meter",
+	"wasm":                               "taxonomy taxonomy/bench taxonomy/jsonscan wasm/meter",
 	"wasm/meter":                         "",
 	"wasm/hostile":                       "",
+	"plugins":                            "taxonomy taxonomy/bench taxonomy/jsonscan plugins/wire",
+	"plugins/wire":                       "",
 	"policies":                           "taxonomy taxonomy/jsonscan breaker",
 	"engine":                             "taxonomy taxonomy/jsonscan breaker receipts engine/state",
 	"engine/replay":                      "taxonomy taxonomy/jsonscan breaker receipts engine",
@@ -44,6 +47,7 @@ var rooms = map[string]string{
 	"sdk/httpguard":                      "taxonomy taxonomy/jsonscan engine sdk",
 	"sdk/mcpguard":                       "taxonomy taxonomy/jsonscan engine engine/state receipts sdk",
 	"sdk/guest":                          "taxonomy taxonomy/jsonscan",
+	"sdk/extension":                      "plugins plugins/wire taxonomy taxonomy/jsonscan",
 	"sdk/tracing":                        "taxonomy breaker engine",
 	"cmd/fusebox":                        "*",
 }
@@ -58,6 +62,8 @@ var libraries = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/fusebox"},
 	"github.com/modelcontextprotocol/go-sdk": {"sdk/mcpguard"},
 	"go.opentelemetry.io":                    {"sdk/tracing"},
+	"github.com/hashicorp/go-plugin":         {"plugins", "sdk/extension"},
+	"google.golang.org/grpc":                 {"plugins", "plugins/wire", "sdk/extension"},
 }
 
 type listed struct {

@@ -69,7 +69,7 @@ Start here:
 	root.AddCommand(
 		serveCommand(), initCommand(), doctorCommand(), mcpCommand(), demoCommand(), classifyCommand(), receiptsCommand(),
 		breakersCommand(), reportCommand(), intentsCommand(), queueCommand(), deadCommand(), approvalsCommand(),
-		policyCommand(), rolloutCommand(), wasmCommand(), replayCommand(), apiCommand(), tokenCommand(), versionCommand(),
+		policyCommand(), rolloutCommand(), wasmCommand(), pluginCommand(), replayCommand(), apiCommand(), tokenCommand(), versionCommand(),
 	)
 	strictArgs(root)
 	return root

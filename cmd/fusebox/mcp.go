@@ -124,7 +124,7 @@ func (o *mcpOptions) open(ctx context.Context, cmd *cobra.Command) (*mcpguard.Gu
 	server := cfg.MCPNamed(o.name)
 	override(cmd, "denials", &server.Denials)
 	log := newLogger(cmd.ErrOrStderr(), cfg.Log)
-	client, err := sdk.Open(ctx, cfg, sdk.Parts{Build: buildName(), Log: log})
+	client, err := sdk.Open(ctx, cfg, sdk.Parts{Build: buildName(), Log: log, Plugins: startPlugin})
 	if err != nil {
 		return nil, nil, withStatus(exitSetup, err)
 	}

@@ -53,6 +53,11 @@ var gaugeList = []struct {
 	{"transitions_undelivered_total", "Changes of circuits that no listener heard.", nil},
 	{"rollout_percent", "Share of the units that the candidate decides for; 0 without a canary.", nil},
 	{"shadow_diff_total", "Decisions and verdicts of a candidate in observe or shadow, by how they stand to those in force.", []string{"bucket"}},
+	{"plugin_running", "1 while the plugin's process runs.", []string{"plugin", "kind"}},
+	{"plugin_benched", "1 while the plugin is left alone after too many failures.", []string{"plugin", "kind"}},
+	{"plugin_failures_total", "Calls of the plugin that failed by its own fault.", []string{"plugin", "kind"}},
+	{"sink_missed_total", "Receipts that a sink was not told, because it was too slow.", []string{"plugin"}},
+	{"sink_behind", "Receipts that a sink was not told yet.", []string{"plugin"}},
 	{"spans_lost_total", "Spans that the endpoint of [trace] did not take.", nil},
 }
 
@@ -110,6 +115,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	c.budgets()
 	c.receipts()
 	c.rollout()
+	c.plugins()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if c.storeAnswers(ctx) {
@@ -125,6 +131,20 @@ func (g *gauges) set(name string, v float64, labels ...string) {
 		kind = prometheus.CounterValue
 	}
 	g.out <- prometheus.MustNewConstMetric(g.desc[name], kind, v, labels...)
+}
+
+// plugins are those of the policy in force, and the receipt sinks; their names
+// are configured, and few.
+func (g *gauges) plugins() {
+	for _, p := range g.s.plugins() {
+		g.set("plugin_running", truth(p.Running), p.Name, p.Kind)
+		g.set("plugin_benched", truth(p.Benched), p.Name, p.Kind)
+		g.set("plugin_failures_total", float64(p.Failures), p.Name, p.Kind)
+		if p.Kind == "receipts" {
+			g.set("sink_missed_total", float64(p.Missed), p.Name)
+			g.set("sink_behind", float64(p.Behind), p.Name)
+		}
+	}
 }
 
 // storeAnswers asks the state store for its time, and tells how far this

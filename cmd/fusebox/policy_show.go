@@ -57,6 +57,7 @@ type policyDoc struct {
 	Stage    string              `json:"stage"`
 	Breakers []policyBreaker     `json:"breakers"`
 	Modules  []policyModule      `json:"modules"`
+	Plugins  []policyModule      `json:"plugins,omitempty"`
 	Reads    map[string][]string `json:"reads"` // by question: the input fields that its answers depend on
 	Warnings []string            `json:"warnings"`
 	Findings []policies.Finding  `json:"findings"`
@@ -93,6 +94,9 @@ func describePolicy(b *policies.Bundle, s *rego.Snapshot) policyDoc {
 		d.Breakers = append(d.Breakers, policyBreaker{Name: k.Name, Layer: k.Layer.String(), Mode: r.Mode.String(), Scope: k.Scope,
 			Consecutive: int(r.Trip.Consecutive), RatioPPM: int64(r.Trip.FailureRatio), MinSamples: int(r.Window.MinSamples),
 			Unknown: int(r.Trip.Unknown), Window: windowText(&r.Window), Cooldown: span(r.Cooldown.Base), Line: k.Line})
+	}
+	for _, p := range b.Settings.Plugins {
+		d.Plugins = append(d.Plugins, policyModule{p.Name, p.Version, p.SHA256, []string{p.Role}})
 	}
 	for _, m := range b.Settings.Modules {
 		d.Modules = append(d.Modules, policyModule{m.Name, m.Version, m.SHA256, m.Kinds})
@@ -146,6 +150,9 @@ func (d *policyDoc) write(w io.Writer, files bool) error {
 	}
 	for _, m := range d.Modules {
 		fmt.Fprintf(w, "\nmodule %s@%s for %s\n  sha256:%s\n", m.Name, printable(m.Version), strings.Join(m.Kinds, ", "), m.SHA256)
+	}
+	for _, p := range d.Plugins {
+		fmt.Fprintf(w, "\nplugin %s@%s, a %s\n  sha256:%s\n", p.Name, printable(p.Version), strings.Join(p.Kinds, ", "), p.SHA256)
 	}
 	for _, q := range rego.Entrypoints {
 		fmt.Fprintf(w, "\n%s depends on %s\n", q, printable(strings.Join(d.Reads[string(q)], ", ")))

@@ -169,13 +169,19 @@ func replayPolicies(ctx context.Context, paths []string, o *replay.Options, circ
 	return all[0], nil
 }
 
-// replayModules are the classifiers that a bundle pins.
+// replayModules are the modules and plugins of a bundle that judge results.
 func replayModules(b *policies.Bundle) []replay.Module {
 	out := []replay.Module{}
 	for i := range b.Settings.Modules {
 		m := &b.Settings.Modules[i]
 		if slices.Contains(m.Kinds, "classifier") {
 			out = append(out, replay.Module{Name: m.Name, Digest: "sha256:" + m.SHA256, Selects: m.Select.Matches})
+		}
+	}
+	for i := range b.Settings.Plugins {
+		p := &b.Settings.Plugins[i]
+		if p.Role == "classifier" || p.Role == "evaluator" {
+			out = append(out, replay.Module{Name: p.Name, Digest: "sha256:" + p.SHA256, Selects: p.Select.Matches})
 		}
 	}
 	return out

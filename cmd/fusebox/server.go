@@ -36,6 +36,7 @@ type server struct {
 	policy      func() sdk.PolicyStatus
 	spans       *spans
 	verified    atomic.Pointer[verification] // nil before the first look at the receipts
+	plugins     func() []sdk.PluginStatus
 }
 
 // agentPlane is what agents talk to: the decision API under /v1/, and the

@@ -100,7 +100,7 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 		return withStatus(exitSetup, err)
 	}
 	r.spans = spans
-	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Tracer: spans.tracer(), Clock: clock, Build: buildName(), Log: o.Logger, PermitTTL: o.PermitTTL, Exclusive: true, Stores: stores})
+	client, err := sdk.Open(ctx, o.Config, sdk.Parts{Meter: m, Tracer: spans.tracer(), Clock: clock, Build: buildName(), Log: o.Logger, PermitTTL: o.PermitTTL, Exclusive: true, Stores: stores, Plugins: startPlugin})
 	switch {
 	case errors.Is(err, sdk.ErrServed):
 		return withStatus(exitBusy, err)
@@ -129,7 +129,7 @@ func (r *running) open(ctx context.Context, o startOptions) error {
 	r.server = &server{
 		engine: client.Engine(), clock: clock, store: client.Store(), log: client.Log(), receiptsDir: cfg.Receipts.Dir,
 		meter: m, tokens: tokens, permits: newPermitTable(), claims: newClaimTable(), limits: newRateLimits(cfg.Limits, now), apiWait: cmp.Or(o.APIWait, apiTimeout), proxy: proxy, mcp: mcp, hosts: cfg.Listen.Hosts,
-		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus, spans: r.spans,
+		callers: callers, operators: cfg.Operators, operations: operationsOf(client, clock), policy: client.PolicyStatus, spans: r.spans, plugins: client.Plugins,
 	}
 	m.watch(r.server)
 	if err := r.announce(); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine/state"
+	"github.com/fusebox-dev/fusebox/sdk"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
@@ -29,6 +30,7 @@ type statusDoc struct {
 	StoreError  string                 `json:"store_error,omitempty"`
 	Store       storeDoc               `json:"store"`
 	Breakers    []breakerDoc           `json:"breakers"`
+	Plugins     []sdk.PluginStatus     `json:"plugins,omitempty"`
 	Evidence    evidenceDoc            `json:"evidence"`
 }
 
@@ -79,6 +81,9 @@ func (s *server) status(ctx context.Context) statusDoc {
 		d.PolicyError, d.Warnings = oneLine(p.Err), p.Warnings
 	} else {
 		d.Warnings = p.Warnings
+	}
+	if s.plugins != nil {
+		d.Plugins = s.plugins()
 	}
 	if t, ok := s.engine.TrialReport(); ok && t.Candidate != "" {
 		d.Trial = string(t.Candidate) + " in " + t.Stage.String()
@@ -146,11 +151,26 @@ func (d *statusDoc) headline() {
 		d.Headline, d.Mood = plural(open, "circuit is", "circuits are")+" open", "bad"
 	case unknown > 0:
 		d.Headline, d.Mood = plural(unknown, "write is", "writes are")+" UNKNOWN", "warn"
+	case d.pluginTrouble() != "":
+		d.Headline, d.Mood = d.pluginTrouble(), "warn"
 	case len(d.Open) > 0:
 		d.Headline, d.Mood = plural(len(d.Open), "circuit is", "circuits are")+" not closed", "warn"
 	default:
 		d.Headline = "All circuits are closed"
 	}
+}
+
+// pluginTrouble names the first plugin that is not at work.
+func (d *statusDoc) pluginTrouble() string {
+	for _, p := range d.Plugins {
+		switch {
+		case !p.Running:
+			return "Plugin " + p.Name + " does not run"
+		case p.Benched:
+			return "Plugin " + p.Name + " keeps failing and is left alone for a while"
+		}
+	}
+	return ""
 }
 
 func plural(n int, one, many string) string {

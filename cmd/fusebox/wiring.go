@@ -11,6 +11,7 @@ import (
 	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/engine/state/postgres"
+	"github.com/fusebox-dev/fusebox/plugins"
 	"github.com/fusebox-dev/fusebox/policies"
 	"github.com/fusebox-dev/fusebox/sdk"
 )
@@ -41,6 +42,11 @@ var stores = map[string]func(context.Context, sdk.StoreConfig) (state.Store, err
 	"postgres": func(ctx context.Context, c sdk.StoreConfig) (state.Store, error) {
 		return postgres.Open(ctx, c.URL, postgres.Options{Listen: c.Listen})
 	},
+}
+
+// startPlugin starts an extension in a process of its own.
+func startPlugin(ctx context.Context, c sdk.PluginConfig) (sdk.Plugin, error) {
+	return plugins.Open(ctx, plugins.Config(c))
 }
 
 // shared reports whether state is kept elsewhere than in the data directory.
