@@ -24,7 +24,7 @@ func full() Receipt {
 		Outcome: Some(taxonomy.Unknown), ErrorClass: taxonomy.AmbiguousWrite, ErrorCode: "http_529_overloaded", ClassifiedBy: "table:openai/overloaded",
 		Retry: Some(taxonomy.RetryReconcileFirst), RetryAfterMS: 20000, ElapsedMS: 30000, Signal: Some(taxonomy.SignalExcluded),
 		Feeds:   []Feed{{Layer: taxonomy.LayerTool, Breaker: "tool", Level: "tenant", Scope: "tool:crm", Signal: taxonomy.SignalFailure, Reason: "ambiguous"}},
-		Finding: FindingStillUnknown, PrevState: StateClosed, State: StateOpen, StateVersion: 1122, StateEpoch: 3,
+		Finding: FindingStillUnknown, PrevState: StateClosed, State: StateOpen, StateVersion: 1122, StateEpoch: 3, StaleMS: 1200, StoreRule: "local",
 		Circuits: []Circuit{{Layer: taxonomy.LayerProvider, Breaker: "provider", Scope: "provider:acme", State: StateHalfOpen, Version: 7}},
 		Window: Window{Kind: TimeWindow, MS: 60000, SampleSize: 365, Failures: 277, Successes: 88, Excluded: 12, RatioPPM: 758904, Consecutive: 6,
 			ExcludedBy: []Count{{"cancellation", 3}, {"validation", 9}}},

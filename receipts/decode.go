@@ -101,6 +101,8 @@ func (d *decoder) texts(r *Receipt, key []byte) bool {
 		p = &r.ErrorCode
 	case "eval_error":
 		p = &r.EvalError
+	case "store_rule":
+		p = &r.StoreRule
 	case "fallback":
 		p = &r.Fallback
 	case "idempotency":
@@ -199,6 +201,8 @@ func (d *decoder) numbers(r *Receipt, key []byte) bool {
 		p = &w.SampleSize
 	case "seq":
 		p = &r.Seq
+	case "stale_ms":
+		p = &r.StaleMS
 	case "state_epoch":
 		p = &r.StateEpoch
 	case "state_version":

@@ -243,9 +243,11 @@ func (e *encoder) probeToSpan(r *Receipt) {
 
 func (e *encoder) stateToWould(r *Receipt) {
 	w := &r.Window
+	e.num(`,"stale_ms":`, r.StaleMS)
 	e.word(`,"state":"`, r.State.String())
 	e.num(`,"state_epoch":`, r.StateEpoch)
 	e.num(`,"state_version":`, r.StateVersion)
+	e.code(`,"store_rule":"`, r.StoreRule)
 	if w.Kind != NoWindow {
 		e.must(`,"successes":`, w.Successes)
 	}

@@ -81,7 +81,7 @@ func (e *encoder) flags(r *Receipt) {
 const flagVocabulary = "vocabulary"
 
 func (r *Receipt) codesFine() bool {
-	ok := isCode(r.Reason) && isCode(r.ErrorCode) && isCode(r.EvalError) && isCode(r.Module.Error) &&
+	ok := isCode(r.Reason) && isCode(r.ErrorCode) && isCode(r.EvalError) && isCode(r.StoreRule) && isCode(r.Module.Error) &&
 		allCodes(r.Rules) && allCodes(r.FallbackLoss) && allCodes(r.Flags)
 	for i := range r.Feeds {
 		ok = ok && isCode(r.Feeds[i].Reason) && isCode(r.Feeds[i].Level)

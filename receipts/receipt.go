@@ -74,6 +74,8 @@ type Receipt struct {
 	State        State
 	StateVersion int64     // revision of the circuit in the store: orders receipts of one scope across processes
 	StateEpoch   int64     // changes when the store may have gone back in time
+	StaleMS      int64     // how long this process had not heard of the store when it decided; 0 is fresh
+	StoreRule    string    // by which rule it decided all the same, or asked the store itself: local, allow, deny, read_through
 	Circuits     []Circuit // what admission looked at; at most 12
 	Window       Window
 	Limits       []Count // thresholds in force; at most 16
