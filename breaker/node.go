@@ -24,6 +24,9 @@ type node struct {
 
 	mu sync.Mutex // taken with lock and given up with unlock only
 	c  Circuit
+	// unheard says that the version counts from a floor of this process and from
+	// none of the store's, which may be lower.
+	unheard bool
 }
 
 // Bits of node.word. A word of which no bit of busy is set admits everything.

@@ -132,6 +132,26 @@ func (p *Path) Current() bool { return p.InForce() && !p.stale.Load() }
 // stands: what was evicted was as good as new.
 func (p *Path) InForce() bool { return p.conf == p.reg.conf.Load() }
 
+// Keys are those of every circuit on the path, as a store names them.
+func (p *Path) Keys() []string {
+	out := make([]string, len(p.nodes))
+	for i, n := range p.nodes {
+		out[i] = n.key
+	}
+	return out
+}
+
+// Breakers are the names of those that the operation falls under.
+func (p *Path) Breakers() []string {
+	out := make([]string, 0, len(p.conf.list))
+	for i, k := range p.conf.list {
+		if p.spans[i].n > 0 {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
 // An Ask is what admission needs to know about a call.
 type Ask struct {
 	Operation *taxonomy.Operation

@@ -299,7 +299,7 @@ func (k *kept) crowded() *node {
 
 // plant adds a new circuit. g.mu is held.
 func (g *Registry) plant(k *kept, key string, parent *node) *node {
-	n := &node{key: key, parent: parent}
+	n := &node{key: key, parent: parent, unheard: g.opts.Shared && g.floorVersion > 0}
 	n.seq.Store(g.floorSeq)
 	n.c.Version = g.floorVersion
 	n.word.Store(wordOf(&n.c))

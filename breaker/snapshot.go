@@ -11,8 +11,21 @@ import (
 // Install puts a store's copy of a circuit in force, and reports whether it
 // did. It only goes forward: an older version changes nothing, and of two with
 // the same version the one that refuses more stands. The process keeps its own
-// counts where both are in the same state.
+// counts where both are in the same state. A circuit of which the store was not
+// heard yet has no version to compare: there, the one that refuses more stands.
 func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, error) {
+	return g.install(key, c, now, false)
+}
+
+// Adopt puts a store's copy in force whatever this process took the circuit for:
+// for the store's own word on a lease, and for a circuit that goes on under
+// another rule, whose versions are not to be compared.
+func (g *Registry) Adopt(key string, c Circuit, now Instant) ([]Change, error) {
+	_, changes, err := g.install(key, c, now, true)
+	return changes, err
+}
+
+func (g *Registry) install(key string, c Circuit, now Instant, force bool) (bool, []Change, error) {
 	n, err := g.seat(key, &c, now)
 	if err != nil || n == nil {
 		return false, nil, wrap("install", err)
@@ -23,9 +36,12 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 	defer n.unlock()
 	of := n.of.Load()
 	was := n.c
-	if c.Version < was.Version || c.Version == was.Version && c.State.severity() < was.State.severity() {
+	milder := c.State.severity() < was.State.severity()
+	older := c.Version < was.Version && !n.unheard || c.Version <= was.Version && milder
+	if older && !force {
 		return false, nil, nil
 	}
+	n.unheard = false
 	if c.Version == was.Version && c.State == was.State && !was.Idle(&of.Rule, now) {
 		c.Window, c.Row = was.Window, was.Row
 		c.Until = later(c.Until, was.Until)

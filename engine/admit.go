@@ -40,10 +40,13 @@ type Permit struct {
 	heads     []head
 	admission receipts.ID
 	intent    receipts.ID
-	approval  string      // id of the approval to consume
-	granted   bool        // a write's reservation is open in the store
-	spend     state.Spend // a read's part of this process's blocks
-	degraded  bool
+	approval  string                         // id of the approval to consume
+	granted   bool                           // a write's reservation is open in the store
+	spend     state.Spend                    // a read's part of this process's blocks
+	stale     time.Duration                  // how long the store was not heard when it was admitted; 0 is fresh
+	storeRule string                         // by which it was decided all the same
+	failMode  receipts.FailMode              // of the same
+	sent      atomic.Pointer[state.Dispatch] // what was made durable for a call in flight
 	flags     []string
 	repeats   int64
 	questions []Question          // asked since the last receipt
@@ -170,6 +173,9 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	if p.widened(ctx) {
 		return nil, true
 	}
+	if rej := p.informed(ctx); rej != nil {
+		return rej, false
+	}
 	if rej := p.progress(ctx); rej != nil {
 		return rej, false
 	}
@@ -228,8 +234,10 @@ func (p *Permit) askCircuits(ctx context.Context) (open bool, rej *Rejection, st
 		return false, nil, true
 	}
 	if denial != nil {
-		if rej := p.blocked(ctx, denial); rej != nil {
-			return false, rej, false
+		if !p.unheard(denial) {
+			if rej := p.blocked(ctx, denial); rej != nil {
+				return false, rej, false
+			}
 		}
 		ticket.Sequence = p.arm.registry.Sequence()
 	}
@@ -273,6 +281,7 @@ func (p *Permit) admissionReceipt(a taxonomy.AuthorityAnswer) *receipts.Receipt 
 	r.Layer = p.layer()
 	r.Flags = append(r.Flags, p.flags...)
 	r.Circuits = p.circuits
+	p.informs(r)
 	evaluated(r, a.Evaluation)
 	p.remember(r)
 	return r

@@ -92,7 +92,7 @@ func authorityScope(op *taxonomy.Operation) string {
 // latest word counts: a denial stands alone, and what was given after one stands
 // without it.
 func (e *Engine) approvals(ctx context.Context, op *taxonomy.Operation) ([]taxonomy.Approval, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.parts.StoreWait)
+	ctx, cancel := context.WithTimeout(ctx, e.parts.ReadWait)
 	defer cancel()
 	found, err := e.parts.Store.Approved(ctx, op.Tenant, op.RequestID, op.ActionClass, op.Tool+"."+op.Action)
 	if err != nil {

@@ -106,6 +106,7 @@ func (p *Permit) refuse(rej *Rejection) error {
 	r.Flags = append(r.Flags, p.flags...)
 	r.Parent = p.admission // of a refusal after all, at dispatch: its questions lie with the admission
 	r.Circuits = p.circuits
+	p.informs(r)
 	evaluated(r, p.judged)
 	p.remember(r)
 	rej.Receipt = e.note(r).String()

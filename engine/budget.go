@@ -133,6 +133,9 @@ func appendScope(dst []byte, name string, scope []string, op *taxonomy.Operation
 // decides; what is seen here may be a moment old.
 func (p *Permit) affordable(ctx context.Context) *Rejection {
 	e := p.e
+	if p.stale > 0 {
+		return nil // nothing to look at; dispatch must reserve, or spend what was granted before
+	}
 	for _, l := range p.policy.lines(&p.op, e.clock.Now()) {
 		u, err := e.usage.of(ctx, e, l.Account)
 		if err != nil {
@@ -234,6 +237,8 @@ func (c *usages) of(ctx context.Context, e *Engine, account string) (state.Usage
 // store for most calls, and never over the limit.
 func (p *Permit) takeBlock(ctx context.Context, lines []state.Line) *Rejection {
 	e := p.e
+	ctx, cancel := p.patience(ctx)
+	defer cancel()
 	spend, err := e.blocks.Take(ctx, lines)
 	if err == nil {
 		p.spend = spend

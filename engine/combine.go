@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -120,17 +120,19 @@ func (c *combiner) push(ctx context.Context, key string) error {
 
 // write runs one update and installs what the store decided.
 func (c *combiner) write(ctx context.Context, key string, batch uint64, events []event) error {
-	rule, ok := c.of.rule(key)
-	if !ok {
+	set := c.of.setting(key)
+	if set == nil {
 		return nil // the settings changed, and there is nothing to keep
 	}
 	var bad error
 	doc, err := c.of.e.parts.Store.Update(ctx, c.of.docKey(key), func(d state.Doc) ([]byte, bool) {
-		after, mode, err := c.fold(key, rule, d, events)
+		after, mode, err := c.fold(key, set, d, events)
 		if bad = err; bad != nil {
 			return nil, false
 		}
-		return c.encode(d, batch, after), mode
+		data, err := c.encode(d, batch, set, after)
+		bad = err
+		return data, mode
 	})
 	if errors.Is(err, state.ErrUnknown) {
 		if applied, lerr := c.applied(ctx, key, batch); lerr != nil || !applied {
@@ -147,15 +149,16 @@ func (c *combiner) write(ctx context.Context, key string, batch uint64, events [
 // fold steps the stored circuit through the events. A document that was never
 // written starts new, and everything that happened is among the events; one
 // that vanished takes over what this process knows.
-func (c *combiner) fold(key string, rule *breaker.Rule, d state.Doc, events []event) (after breaker.Circuit, mode bool, err error) {
+func (c *combiner) fold(key string, set *breaker.Setting, d state.Doc, events []event) (after breaker.Circuit, mode bool, err error) {
+	c.of.e.past.answered(d.Rev.Epoch)
 	if len(d.Data) > 0 {
-		if after, err = c.of.stored(key, d, rule); err != nil {
+		if after, err = c.of.stored(key, d, set); err != nil {
 			return after, false, err
 		}
 	}
 	for _, a := range events {
 		var t breaker.Transitions
-		after, _, t = breaker.Step(rule, after, a.Event, a.at)
+		after, _, t = breaker.Step(&set.Rule, after, a.Event, a.at)
 		mode = mode || t.N > 0 || a.urgent
 	}
 	if local, _ := c.of.registry.Circuit(key); len(d.Data) == 0 && local.Version > after.Version {
@@ -176,62 +179,28 @@ func (c *combiner) flush(ctx context.Context) {
 	c.mu.Unlock()
 	for _, k := range keys {
 		ctx, cancel := context.WithTimeout(ctx, c.of.e.parts.StoreWait)
-		_ = c.push(ctx, k) // metered; the events wait for the next beat
+		err := c.push(ctx, k) // metered; the events wait for the next beat
 		cancel()
-	}
-}
-
-const docPrefix = "brk/"
-
-// A document is a head and an encoded circuit. The head remembers the last
-// batch of the latest writers, so that a lost reply never counts twice.
-//
-//	byte 0        format, 1
-//	byte 1        n, number of writers (at most 8)
-//	n × 16 bytes  writer, batch (big endian), latest first
-//	rest          breaker.Encode
-const (
-	docFormat  = 1
-	docWriters = 8
-)
-
-var errDocument = errors.New("not a circuit's document of a format that this version knows")
-
-// encode writes a document over the one it replaces.
-func (c *combiner) encode(old state.Doc, batch uint64, circuit breaker.Circuit) []byte {
-	out := []byte{docFormat, 1}
-	out = binary.BigEndian.AppendUint64(out, c.writer)
-	out = binary.BigEndian.AppendUint64(out, max(batch, c.last(old)))
-	if head, _, err := cutDocument(old.Data); err == nil {
-		for ; len(head) > 0 && out[1] < docWriters; head = head[16:] {
-			if binary.BigEndian.Uint64(head) != c.writer {
-				out = append(out, head[:16]...)
-				out[1]++
-			}
+		if errors.Is(err, state.ErrUnavailable) || errors.Is(err, state.ErrUnknown) {
+			return // a store that is gone is not asked for each circuit, or nothing else would be done meanwhile
 		}
 	}
-	return append(out, breaker.Encode(&circuit, c.of.e.clock.Mono(), old.Now)...)
 }
 
-// cutDocument splits a document into the writers' part of its head and the
-// circuit.
-func cutDocument(data []byte) (writers, circuit []byte, err error) {
-	if len(data) < 2 || data[0] != docFormat || data[1] > docWriters || len(data) < 2+16*int(data[1]) {
-		return nil, nil, errDocument
+// encode writes a circuit over the document that it replaces.
+func (c *combiner) encode(old state.Doc, batch uint64, set *breaker.Setting, circuit breaker.Circuit) ([]byte, error) {
+	d, err := readDocument(old.Data)
+	if err != nil {
+		return nil, err
 	}
-	end := 2 + 16*int(data[1])
-	return data[2:end], data[end:], nil
-}
-
-// last is this process's latest batch in a document; 0 is none.
-func (c *combiner) last(d state.Doc) uint64 {
-	head, _, err := cutDocument(d.Data)
-	for ; err == nil && len(head) > 0; head = head[16:] {
-		if binary.BigEndian.Uint64(head) == c.writer {
-			return binary.BigEndian.Uint64(head[8:])
-		}
+	e := c.of.e
+	v := docView{rule: ruleOf(set), epoch: cmp.Or(old.Rev.Epoch, e.past.epoch.Load()), written: old.Now,
+		version: c.of.policy.Load().Version, circuit: breaker.Encode(&circuit, e.clock.Mono(), old.Now)}
+	if err := d.put(v); err != nil {
+		return nil, err
 	}
-	return 0
+	d.sign(c.writer, batch)
+	return d.append(nil), nil
 }
 
 // applied reports whether this process's batch is in the document already.
@@ -240,5 +209,6 @@ func (c *combiner) applied(ctx context.Context, key string, batch uint64) (bool,
 	if err != nil || len(docs) == 0 {
 		return false, err
 	}
-	return c.last(docs[0]) >= batch, nil
+	d, err := readDocument(docs[0].Data)
+	return err == nil && d.batch(c.writer) >= batch, err
 }

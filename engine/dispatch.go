@@ -165,6 +165,9 @@ func (p *Permit) commit(ctx context.Context, d state.Dispatch, granted func()) *
 	e.meter.Stage("state", time.Duration(e.clock.Mono()-start))
 	if err == nil {
 		granted()
+		if d.Intent != nil {
+			p.sent.Store(&state.Dispatch{Reservation: d.Reservation, Intent: d.Intent, UseApproval: d.UseApproval})
+		}
 		return nil
 	}
 	p.granted = false
@@ -178,11 +181,13 @@ func (p *Permit) commit(ctx context.Context, d state.Dispatch, granted func()) *
 		return &Rejection{Decision: taxonomy.DecideApproval, Layer: taxonomy.LayerAuthority, Reason: "approval_used", Next: "ask", Cause: err}
 	}
 	e.meter.StoreError("dispatch", err)
-	if d.Intent == nil && !p.policy.highImpact(&p.op) && p.policy.readsOpen(&p.op) {
-		// A read whose rule says so goes on with the local copy, and says so.
-		p.degraded = true
+	if !e.caps.Shared && d.Intent == nil && d.UseApproval == "" && !p.policy.highImpact(&p.op) && p.policy.readsOpen(&p.op) {
+		// A read whose rule says so goes on with the local copy, and says so. Where
+		// others share the circuit nobody may: only the store knows who probes it.
+		p.storeRule, p.failMode = ruleLocal, receipts.StoreUnavailableOpen
 		return p.leaseLocally()
 	}
+	p.failMode = receipts.StoreUnavailableClosed
 	if d.Intent != nil && errors.Is(err, state.ErrUnknown) {
 		p.settleUnsent(ctx, "state_unavailable")
 	}

@@ -45,6 +45,7 @@ type Parts struct {
 	PermitTTL   time.Duration // from admit to dispatch; default 60 s
 	Grace       time.Duration // from the deadline to UNKNOWN; default 5 s
 	StoreWait   time.Duration // the most a dispatch waits for the store; default 2 s
+	ReadWait    time.Duration // the most an admission waits for it; default 50 ms, StoreWait where the store is in this process
 	LogWait     time.Duration // the most a dispatch waits for its receipt; default 2 s
 	ReplayInput bool          // keep projected policy inputs in receipts, for replay
 }
@@ -89,6 +90,8 @@ type Engine struct {
 	parts   Parts
 	clock   Clock
 	meter   Meter
+	caps    state.Caps   // of the store
+	past    history      // of the store
 	home    *partition   // the version in force and its circuits
 	plain   arm          // of every call while there is no trial
 	swap    sync.RWMutex // held for reading while a path is admitted, for writing while policy changes
@@ -112,7 +115,7 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 	if err := parts.complete(); err != nil {
 		return nil, err
 	}
-	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, permits: newPermits(), runs: newRuns(parts.Store, parts.StoreWait)}
+	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, caps: parts.Store.Caps(), permits: newPermits(), runs: newRuns(parts.Store, parts.StoreWait)}
 	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now, Wait: parts.StoreWait})
 	var err error
 	if e.home, err = newPartition(e, docPrefix); err != nil {
@@ -162,6 +165,10 @@ func (p *Parts) complete() error {
 	def(&p.PermitTTL, 60*time.Second)
 	def(&p.Grace, 5*time.Second)
 	def(&p.StoreWait, 2*time.Second)
+	if p.Store.Caps().Remote {
+		def(&p.ReadWait, 50*time.Millisecond)
+	}
+	def(&p.ReadWait, p.StoreWait)
 	def(&p.LogWait, 2*time.Second)
 	return nil
 }
@@ -194,6 +201,7 @@ func (e *Engine) Use(p *Policy) error {
 	}
 	p.users.Add(1) // a promoted candidate has users already
 	e.home.policy.Store(p)
+	e.home.rerules(old, p)
 	if e.trial.Load() == nil {
 		e.home.observe(p)
 	}
@@ -233,6 +241,7 @@ const beat = 100 * time.Millisecond
 // every minute dead letters that were kept long enough.
 func (e *Engine) Tick(ctx context.Context) {
 	e.expire(ctx)
+	e.catchTime(ctx)
 	e.renew(ctx)
 	now := e.clock.Mono()
 	for _, s := range e.partitions() {

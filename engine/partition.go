@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,6 +27,8 @@ type partition struct {
 	epoch    int64         // tells the circuits of one trial from those of the next, in receipts
 	gone     chan struct{} // closed at its end; nil never ends
 	tally    atomic.Pointer[tally]
+	copy     freshness                // of what this process knows of the store
+	reruled  atomic.Pointer[[]string] // breakers whose rule changed: the store may keep others' circuits under it
 }
 
 func newPartition(e *Engine, prefix string) (*partition, error) {
@@ -69,6 +70,7 @@ func (s *partition) ended() bool {
 
 // tick drives what time drives in these circuits, and carries counts along.
 func (s *partition) tick(ctx context.Context) {
+	s.rerule(ctx)
 	s.moved(ctx, s.registry.Tick(s.e.clock.Mono()))
 	s.combine.flush(ctx)
 }
@@ -106,143 +108,6 @@ func (s *partition) pushNow(ctx context.Context, keys []string) error {
 		errs = errors.Join(errs, s.combine.push(ctx, k))
 	}
 	return errs
-}
-
-// stored is the circuit of a document on this process's clock. A record that
-// was never written is a new circuit; one that vanished never closes a circuit
-// that is open here.
-func (s *partition) stored(key string, d state.Doc, rule *breaker.Rule) (breaker.Circuit, error) {
-	local, _ := s.registry.Circuit(key)
-	if len(d.Data) == 0 {
-		if local.Version > 0 {
-			return local, nil
-		}
-		return breaker.Circuit{}, nil
-	}
-	_, body, err := cutDocument(d.Data)
-	if err != nil {
-		return breaker.Circuit{}, fmt.Errorf("circuit %s: %w", breaker.Scope(key), err)
-	}
-	c, err := breaker.Decode(body, rule, s.e.clock.Mono(), d.Now)
-	if err != nil {
-		return breaker.Circuit{}, fmt.Errorf("circuit %s: %w", breaker.Scope(key), err)
-	}
-	return anchored(c, local, rule), nil
-}
-
-// anchored keeps the instants that this process knows by its own monotonic
-// clock: what came by way of the store's wall clock is only believed where
-// nothing better is known, or a wall clock that jumps would end a cooldown, or
-// never let it end.
-func anchored(c, local breaker.Circuit, rule *breaker.Rule) breaker.Circuit {
-	if local.Override != nil && c.Decided == local.Decided {
-		c.Override = local.Override // the same decision
-	}
-	if c.Version != local.Version || c.State != local.State {
-		return c
-	}
-	c.Since = local.Since
-	switch {
-	case c.Step == local.Step:
-		c.Until = local.Until
-	case c.Step < local.Step:
-		// The store has not heard yet that a step of the ramp was taken here, and
-		// when. With our own step's end it would never take it, and hand us back the
-		// step before.
-		c.Until = local.Until.Add(-rule.Ramp.Every)
-	}
-	for i := range c.Leases {
-		for _, l := range local.Leases {
-			if l.Token == c.Leases[i].Token && l.Token != 0 {
-				c.Leases[i].Until = l.Until
-			}
-		}
-	}
-	return c
-}
-
-// restore reads every circuit back. One that cannot be read is refused rather
-// than taken for closed.
-func (s *partition) restore(ctx context.Context) error {
-	_, err := s.installEach(ctx, s.prefix)
-	return err
-}
-
-// installDoc puts a document's circuit in force here, and what is wider where
-// that opens it.
-func (s *partition) installDoc(ctx context.Context, d state.Doc) error {
-	changes, err := s.install(d)
-	if err != nil {
-		return err
-	}
-	_, err = s.wider(ctx, changes)
-	return err
-}
-
-// install puts a document's circuit in force here. One whose breaker is no
-// more, or whose scope changed, is left where it is.
-func (s *partition) install(d state.Doc) ([]breaker.Change, error) {
-	key := strings.TrimPrefix(d.Key, s.prefix)
-	rule, ok := s.rule(key)
-	if !ok || len(d.Data) == 0 {
-		return nil, nil
-	}
-	c, err := s.stored(key, d, rule)
-	if err != nil {
-		return nil, err
-	}
-	_, changes, err := s.registry.Install(key, c, s.e.clock.Mono())
-	if errors.Is(err, breaker.ErrUnknownCircuit) {
-		return nil, nil
-	}
-	return changes, err
-}
-
-// rule is the rule in force for a key.
-func (s *partition) rule(key string) (*breaker.Rule, bool) {
-	name, _, _ := strings.Cut(key, "|")
-	p := s.policy.Load()
-	for i := range p.Breakers {
-		if p.Breakers[i].Name == name {
-			return &p.Breakers[i].Rule, true
-		}
-	}
-	return nil, false
-}
-
-// watch installs what other processes on the same store changed.
-func (s *partition) watch(ctx context.Context) error {
-	events, err := s.e.parts.Store.Watch(ctx, s.prefix)
-	if err != nil {
-		return err
-	}
-	for ev := range events {
-		if ev.Lost {
-			return state.ErrUnavailable
-		}
-		if !ev.Beat {
-			if err := s.installDoc(ctx, ev.Doc); err != nil {
-				s.e.meter.StoreError("watch", err)
-			}
-		}
-	}
-	return ctx.Err()
-}
-
-// follow keeps watching, and after a loss waits a beat and begins again: a
-// local copy that nobody corrects grows stale without saying so.
-func (s *partition) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := s.watch(ctx); err != nil && ctx.Err() == nil {
-			s.e.meter.StoreError("watch", err)
-		}
-		if !s.e.clock.Sleep(beat, ctx.Done()) {
-			return
-		}
-		if err := s.catchUp(ctx); err != nil && ctx.Err() == nil {
-			s.e.meter.StoreError("watch", err)
-		}
-	}
 }
 
 // evidenceFor tells the circuits of an operation that read the given kind of

@@ -16,7 +16,9 @@ func (p *Permit) progress(ctx context.Context) *Rejection {
 	if p.op.RunID == "" {
 		return nil
 	}
-	history, stopped, err := e.runs.look(ctx, p.op.RunID)
+	look, cancel := p.patience(ctx)
+	history, stopped, err := e.runs.look(look, p.op.RunID)
+	cancel()
 	if err != nil {
 		e.meter.StoreError("run", err)
 		p.flags = append(p.flags, "run_history_unavailable")

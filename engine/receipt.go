@@ -114,9 +114,7 @@ func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []rec
 		r.Layer, r.Breaker, r.Scope, r.Signal = f.Layer, f.Breaker, f.Scope, receipts.Some(f.Signal)
 	}
 	r.Flags = append(r.Flags, p.flags...)
-	if p.degraded {
-		r.FailMode = receipts.StoreUnavailableOpen
-	}
+	p.informs(r)
 	j.module(r)
 	return r
 }

@@ -64,28 +64,61 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 	for i, need := range needs {
 		_ = p.arm.pushNow(ctx, []string{need.Key}) // what could not be carried shows in the lease's own update
 		updates = append(updates, state.LeaseUpdate{Key: p.arm.docKey(need.Key), F: func(d state.Doc) ([]byte, bool) {
-			c, err := p.arm.stored(need.Key, d, need.Rule)
+			set := p.arm.setting(need.Key)
+			e.past.answered(d.Rev.Epoch)
+			if set == nil || e.past.back.Load() || p.arm.probedElsewhere(d, set) {
+				return nil, false
+			}
+			c, err := p.arm.stored(need.Key, d, set)
 			if err != nil {
 				return nil, false
 			}
-			after, decision, t := breaker.Step(need.Rule, c, need.Event, e.clock.Mono())
+			after, decision, t := breaker.Step(&set.Rule, c, need.Event, e.clock.Mono())
 			if !decision.Allow {
 				return nil, false
 			}
 			grants[i] = grant{after, decision, t}
-			return p.arm.combine.encode(d, 0, after), true
+			data, err := p.arm.combine.encode(d, 0, set, after)
+			return data, err == nil
 		}})
 	}
 	return updates, func() {
 		for i, g := range grants {
 			p.ticket.Answer(needs[i], g.d)
-			if _, _, err := p.arm.registry.Install(needs[i].Key, g.c, e.clock.Mono()); err != nil {
+			// The store's word on its lease, whatever this process took the circuit for.
+			if _, err := p.arm.registry.Adopt(needs[i].Key, g.c, e.clock.Mono()); err != nil {
 				e.meter.StoreError("install", err)
 			}
 			p.arm.noteSteps(needs[i].Key, g.t, p)
 		}
 		p.renewAt = e.clock.Mono().Add(p.path.ShortestLease(p.ticket) / 3)
 	}
+}
+
+// probedElsewhere reports whether workers that keep the circuit under another rule
+// have all the probes out that this one allows: there is one remote, and it knows
+// nothing of policies.
+func (s *partition) probedElsewhere(d state.Doc, set *breaker.Setting) bool {
+	doc, err := readDocument(d.Data)
+	if err != nil || len(doc.views) < 2 {
+		return false
+	}
+	now, out := s.e.clock.Mono(), 0
+	for _, v := range doc.views {
+		if v.rule == ruleOf(set) {
+			continue
+		}
+		c, err := breaker.Decode(v.circuit, &set.Rule, now, d.Now)
+		if err != nil {
+			return true // nobody knows
+		}
+		for _, l := range c.Leases {
+			if l.Token != 0 && now < l.Until {
+				out++
+			}
+		}
+	}
+	return out >= int(set.Rule.Probe.Budget)
 }
 
 // leaseLocally takes the leases in this process alone: for a read whose rule

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -88,24 +89,21 @@ func (s *partition) leased(ctx context.Context, what string, rec breaker.Recorde
 func (s *partition) installFamily(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.e.parts.StoreWait)
 	defer cancel()
-	_, err := s.installEach(ctx, s.docKey(key))
+	_, err := s.installEach(ctx, s.docKey(key), nil)
 	return err
 }
 
-// installEach puts every stored circuit in force whose key begins so.
-func (s *partition) installEach(ctx context.Context, prefix string) (changes []breaker.Change, err error) {
+// installEach puts every stored circuit in force whose key begins so, and names
+// each to met, where that is given.
+func (s *partition) installEach(ctx context.Context, prefix string, met func(key string)) (changes []breaker.Change, err error) {
 	err = s.e.parts.Store.Each(ctx, prefix, func(d state.Doc) error {
+		s.e.past.answered(d.Rev.Epoch)
+		if met != nil {
+			met(strings.TrimPrefix(d.Key, s.prefix))
+		}
 		c, err := s.install(d)
 		changes = append(changes, c...)
 		return err
 	})
 	return changes, err
-}
-
-// catchUp installs what other processes did while the watch was lost.
-func (s *partition) catchUp(ctx context.Context) error {
-	changes, err := s.installEach(ctx, s.prefix)
-	up, uerr := s.rollUp(ctx, changes)
-	s.noteChanges(up, nil)
-	return errors.Join(err, uerr)
 }

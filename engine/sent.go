@@ -27,7 +27,7 @@ func (p *Permit) sentBefore(ctx context.Context) *Rejection {
 	if p.op.IdempotencyKey != minted(&p.op) {
 		same = append(same, state.IntentQuery{Key: p.op.IdempotencyKey, Tenant: p.op.Tenant})
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.e.parts.StoreWait)
+	ctx, cancel := context.WithTimeout(ctx, p.e.parts.ReadWait)
 	defer cancel()
 	for _, q := range same {
 		for in, err := range p.e.parts.Store.Find(ctx, q) {

@@ -26,24 +26,24 @@ func ReadStored(ctx context.Context, store state.Circuits, settings []breaker.Se
 	if err != nil {
 		return nil, err
 	}
-	rules := map[string]*breaker.Rule{}
+	named := map[string]*breaker.Setting{}
 	for i := range settings {
-		rules[settings[i].Name] = &settings[i].Rule
+		named[settings[i].Name] = &settings[i]
 	}
 	out := &Stored{Circuits: reg}
 	var bad []error
 	err = store.Each(ctx, docPrefix, func(d state.Doc) error {
 		key := strings.TrimPrefix(d.Key, docPrefix)
 		name, _, _ := strings.Cut(key, "|")
-		rule := rules[name]
-		if rule == nil || len(d.Data) == 0 {
+		set := named[name]
+		if set == nil || len(d.Data) == 0 {
 			out.Orphans = append(out.Orphans, breaker.Scope(key))
 			return nil
 		}
-		_, body, err := cutDocument(d.Data)
-		if err == nil {
+		doc, err := readDocument(d.Data)
+		if v, _ := doc.view(ruleOf(set)); v != nil {
 			var c breaker.Circuit
-			if c, err = breaker.Decode(body, rule, clock.Mono(), d.Now); err == nil {
+			if c, err = breaker.Decode(v.circuit, &set.Rule, clock.Mono(), d.Now); err == nil {
 				_, _, err = reg.Install(key, c, clock.Mono())
 			}
 		}

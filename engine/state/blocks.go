@@ -47,6 +47,7 @@ type blockAccount struct {
 // block is one grant. Units in it are free, held by calls under way, or spent.
 type block struct {
 	id       string
+	account  string
 	total    Amounts
 	held     Amounts
 	spent    Amounts
@@ -241,7 +242,7 @@ func (b *Blocks) fetch(ctx context.Context, l Line, lost *Reservation) (k *block
 	case err != nil:
 		return nil, nil, err
 	}
-	return &block{id: lost.ID, total: lost.Lines[0].Want, ends: begin.Add(b.o.Lifetime / 2), lastUsed: begin}, nil, nil
+	return &block{id: lost.ID, account: l.Account, total: lost.Lines[0].Want, ends: begin.Add(b.o.Lifetime / 2), lastUsed: begin}, nil, nil
 }
 
 // ask makes a reservation. Its expiry is this process's clock plus the
@@ -303,6 +304,9 @@ func (b *Blocks) giveBack(ctx context.Context) error {
 	var errs []error
 	for i, k := range back {
 		err := b.store.SettleGrant(ctx, k.id, k.spent)
+		if errors.Is(err, ErrNotFound) {
+			err = b.record(ctx, k)
+		}
 		if err == nil {
 			continue
 		}
@@ -315,6 +319,26 @@ func (b *Blocks) giveBack(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// record writes down what was spent from a block that the store has forgotten: it
+// went back in time. No limit holds it up, because it is spent.
+func (b *Blocks) record(ctx context.Context, k *block) error {
+	if _, err := b.store.Reserve(ctx, Reservation{ID: k.id, Lines: []Line{{Account: k.account}}, Expires: b.o.Now().Add(b.o.Lifetime)}); err != nil {
+		return err
+	}
+	return b.store.SettleGrant(ctx, k.id, k.spent)
+}
+
+// Doubt takes every block out of use: the store went back in time and may have
+// forgotten that it gave them. Return gives back what is left, and writes down
+// what was spent from those that are forgotten.
+func (b *Blocks) Doubt() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.accounts {
+		b.retire(a)
+	}
 }
 
 // Return gives back blocks that were not spent from for so long, and those

@@ -382,6 +382,7 @@ type Caps struct {
 	Name              string        // "memory", "sqlite", "postgres"
 	Durable           bool          // survives kill -9 and power loss where a method says so
 	Shared            bool          // several processes may use it at once
+	Remote            bool          // it lies behind a network, and may be slow or gone by itself
 	FailoverMayRewind bool          // acked writes may be gone after a failover
 	PushBound         time.Duration // how late a watcher may learn of a change
 }

@@ -117,7 +117,7 @@ func (s *Store) sql(q string) string {
 // what was acknowledged is the operator's choice: without a synchronous standby
 // it may, and then the epoch changes.
 func (s *Store) Caps() state.Caps {
-	return state.Caps{Name: "postgres", Durable: true, Shared: true, FailoverMayRewind: true, PushBound: s.o.Poll}
+	return state.Caps{Name: "postgres", Durable: true, Shared: true, Remote: true, FailoverMayRewind: true, PushBound: s.o.Poll}
 }
 
 // Now is the database's clock.
