@@ -149,7 +149,7 @@ func (c *combiner) write(ctx context.Context, key string, batch uint64, events [
 // fold steps the stored circuit through the events. A document that was never
 // written starts new, and everything that happened is among the events; one
 // that vanished takes over what this process knows.
-func (c *combiner) fold(key string, set *breaker.Setting, d state.Doc, events []event) (after breaker.Circuit, mode bool, err error) {
+func (c *combiner) fold(key string, set *ruled, d state.Doc, events []event) (after breaker.Circuit, mode bool, err error) {
 	c.of.e.past.answered(d.Rev.Epoch)
 	if len(d.Data) > 0 {
 		if after, err = c.of.stored(key, d, set); err != nil {
@@ -188,13 +188,13 @@ func (c *combiner) flush(ctx context.Context) {
 }
 
 // encode writes a circuit over the document that it replaces.
-func (c *combiner) encode(old state.Doc, batch uint64, set *breaker.Setting, circuit breaker.Circuit) ([]byte, error) {
+func (c *combiner) encode(old state.Doc, batch uint64, set *ruled, circuit breaker.Circuit) ([]byte, error) {
 	d, err := readDocument(old.Data)
 	if err != nil {
 		return nil, err
 	}
 	e := c.of.e
-	v := docView{rule: ruleOf(set), epoch: cmp.Or(old.Rev.Epoch, e.past.epoch.Load()), written: old.Now,
+	v := docView{rule: set.rule, epoch: cmp.Or(old.Rev.Epoch, e.past.epoch.Load()), written: old.Now,
 		version: c.of.policy.Load().Version, circuit: breaker.Encode(&circuit, e.clock.Mono(), old.Now)}
 	if err := d.put(v); err != nil {
 		return nil, err

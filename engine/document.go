@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
@@ -116,20 +117,44 @@ func (d *document) view(rule uint64) (v *docView, own bool) {
 	return latest, false
 }
 
+// under is the view's circuit under a breaker's rule; its counts are empty where
+// they were counted in a window of another shape.
+func (v *docView) under(set *ruled, now breaker.Instant, at time.Time) (breaker.Circuit, error) {
+	return breaker.Decode(v.circuit, &set.Rule, now, at)
+}
+
+// full refuses a rule that has no view here and finds no room for one.
+func (d *document) full(rule uint64, at time.Time) bool {
+	others := 0
+	for _, o := range d.views {
+		if o.rule == rule {
+			return false
+		}
+		if at.Sub(o.written) < viewKept {
+			others++
+		}
+	}
+	return others >= docViews
+}
+
 // put replaces the view of a rule, and drops those that nobody keeps any more.
 func (d *document) put(v docView) error {
+	if d.full(v.rule, v.written) {
+		return d.refuse(v.version)
+	}
 	d.views = slices.DeleteFunc(d.views, func(o docView) bool {
 		return o.rule == v.rule || v.written.Sub(o.written) >= viewKept
 	})
-	if len(d.views) >= docViews {
-		var others []string
-		for _, o := range d.views {
-			others = append(others, string(o.version))
-		}
-		return fmt.Errorf("%w: %s has a rule of its own beside those of %v; end one rollout before the next", ErrOtherPolicies, v.version, others)
-	}
 	d.views = append([]docView{v}, d.views...)
 	return nil
+}
+
+func (d *document) refuse(version taxonomy.PolicyVersion) error {
+	others := make([]string, len(d.views))
+	for i, o := range d.views {
+		others[i] = string(o.version)
+	}
+	return fmt.Errorf("%w: %s has a rule of its own beside those of %s; end one rollout before the next", ErrOtherPolicies, version, strings.Join(others, ", "))
 }
 
 // batch is a writer's latest batch; 0 is none.
@@ -152,6 +177,23 @@ func (d *document) sign(writer, batch uint64) {
 		}
 	}
 	d.writers = head
+}
+
+// A ruled is a breaker's setting with the name of its rule.
+type ruled struct {
+	*breaker.Setting
+	rule uint64
+}
+
+// ruled is the policy's breaker of this name; nil when it has none.
+func (p *Policy) ruled(name string) *ruled {
+	p.rules.Do(func() {
+		p.byName = make(map[string]*ruled, len(p.Breakers))
+		for i := range p.Breakers {
+			p.byName[p.Breakers[i].Name] = &ruled{&p.Breakers[i], ruleOf(&p.Breakers[i])}
+		}
+	})
+	return p.byName[name]
 }
 
 // ruleOf names what makes one circuit's counts mean the same: where it is kept,

@@ -87,23 +87,24 @@ func ParseFinding(s string) (Finding, error) {
 // An Engine carries operations through admission, dispatch and settlement.
 // All its methods may be called from any number of goroutines.
 type Engine struct {
-	parts   Parts
-	clock   Clock
-	meter   Meter
-	caps    state.Caps   // of the store
-	past    history      // of the store
-	home    *partition   // the version in force and its circuits
-	plain   arm          // of every call while there is no trial
-	swap    sync.RWMutex // held for reading while a path is admitted, for writing while policy changes
-	trial   atomic.Pointer[trial]
-	stage   sync.Mutex // one change of the trial at a time
-	permits *permits
-	runs    *runs
-	tokens  retryTokens
-	blocks  *state.Blocks
-	usage   usages
-	pace    pace // of the queue
-	closed  atomic.Bool
+	parts     Parts
+	clock     Clock
+	meter     Meter
+	caps      state.Caps // of the store
+	past      history    // of the store
+	pastCalls pastCalls
+	home      *partition   // the version in force and its circuits
+	plain     arm          // of every call while there is no trial
+	swap      sync.RWMutex // held for reading while a path is admitted, for writing while policy changes
+	trial     atomic.Pointer[trial]
+	stage     sync.Mutex // one change of the trial at a time
+	permits   *permits
+	runs      *runs
+	tokens    retryTokens
+	blocks    *state.Blocks
+	usage     usages
+	pace      pace // of the queue
+	closed    atomic.Bool
 
 	condemnedAt, sweptAt breaker.Instant // only Tick touches them
 }
@@ -123,6 +124,9 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 	}
 	e.plain.partition = e.home
 	if err := e.Use(parts.Policy); err != nil {
+		return nil, err
+	}
+	if err := e.beginHistory(ctx); err != nil {
 		return nil, err
 	}
 	if err := e.home.restore(ctx); err != nil {

@@ -16,7 +16,7 @@ import (
 // stored is the circuit of a document on this process's clock, under a breaker's
 // present rule. A record that was never written is a new circuit; one that
 // vanished never closes a circuit that is open here.
-func (s *partition) stored(key string, d state.Doc, set *breaker.Setting) (breaker.Circuit, error) {
+func (s *partition) stored(key string, d state.Doc, set *ruled) (breaker.Circuit, error) {
 	local, _ := s.registry.Circuit(key)
 	c, void, found, err := s.read(key, d, set)
 	switch {
@@ -32,15 +32,24 @@ func (s *partition) stored(key string, d state.Doc, set *breaker.Setting) (break
 
 // read is the circuit as the document has it; void says that it was written
 // before the store went back in time.
-func (s *partition) read(key string, d state.Doc, set *breaker.Setting) (c breaker.Circuit, void, found bool, err error) {
+func (s *partition) read(key string, d state.Doc, set *ruled) (c breaker.Circuit, void, found bool, err error) {
 	doc, err := readDocument(d.Data)
 	if err == nil {
-		v, _ := doc.view(ruleOf(set))
+		v, _ := doc.view(set.rule)
 		if v == nil {
 			return c, false, false, nil
 		}
 		void = v.epoch != 0 && d.Rev.Epoch != 0 && v.epoch != d.Rev.Epoch
-		c, err = breaker.Decode(v.circuit, &set.Rule, s.e.clock.Mono(), d.Now)
+		c, err = v.under(set, s.e.clock.Mono(), d.Now)
+		for i := range doc.views {
+			if &doc.views[i] == v {
+				continue
+			}
+			// A person decides over the circuit, whatever rule it is kept under.
+			if o, oerr := doc.views[i].under(set, s.e.clock.Mono(), d.Now); oerr == nil && o.Decided > c.Decided {
+				c.Override, c.Decided = o.Override, o.Decided
+			}
+		}
 	}
 	if err != nil {
 		return breaker.Circuit{}, false, false, fmt.Errorf("circuit %s: %w", breaker.Scope(key), err)
@@ -117,9 +126,9 @@ func (s *partition) install(d state.Doc) ([]breaker.Change, error) {
 }
 
 // setting is the breaker in force for a key; nil when there is none.
-func (s *partition) setting(key string) *breaker.Setting {
+func (s *partition) setting(key string) *ruled {
 	name, _, _ := strings.Cut(key, "|")
-	return settingNamed(s.policy.Load(), name)
+	return s.policy.Load().ruled(name)
 }
 
 // watch installs what other processes on the same store change, until that is no
@@ -174,6 +183,9 @@ func (s *partition) follow(ctx context.Context) {
 func (s *partition) catchUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
+	if err := s.e.lookBack(ctx); err != nil {
+		return err
+	}
 	there := map[string]bool{}
 	changes, err := s.installEach(ctx, s.prefix, func(key string) { there[key] = true })
 	up, uerr := s.rollUp(ctx, changes)
@@ -191,3 +203,14 @@ func (s *partition) catchUp(ctx context.Context) error {
 
 // catchUpWait bounds the reading of all circuits.
 const catchUpWait = 15 * time.Second
+
+// hasRoom refuses a document that is kept under so many rules that this worker's
+// is one too many: by whose state should it decide?
+func (s *partition) hasRoom(d state.Doc) error {
+	set := s.setting(strings.TrimPrefix(d.Key, s.prefix))
+	doc, err := readDocument(d.Data)
+	if err == nil && set != nil && doc.full(set.rule, d.Now) {
+		err = doc.refuse(s.policy.Load().Version)
+	}
+	return err
+}

@@ -128,18 +128,22 @@ func (p *Permit) readThrough(ctx context.Context) error {
 	for i := range keys {
 		keys[i] = s.docKey(keys[i])
 	}
+	keys = append(keys, historyKey)
 	short, cancel := context.WithTimeout(ctx, e.parts.ReadWait)
 	defer cancel()
 	docs, err := e.parts.Store.Load(short, keys...)
 	if err != nil {
 		return err
 	}
+	e.past.shown(docs[len(docs)-1])
 	var changes []breaker.Change
-	for _, d := range docs {
-		e.past.answered(d.Rev.Epoch)
+	for _, d := range docs[:len(docs)-1] {
 		c, err := s.install(d)
 		if err != nil {
 			return err // a circuit that nobody can read may be open
+		}
+		if err := s.hasRoom(d); err != nil {
+			return err
 		}
 		changes = append(changes, c...)
 	}

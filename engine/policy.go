@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -86,7 +87,9 @@ type Policy struct {
 	Reserve     time.Duration // an unsettled reservation counts as used after it; 0 is the permit's own life
 	Close       func() error  // closes modules; called once the last user is gone
 
-	users atomic.Int64 // permits and the engine itself
+	users  atomic.Int64 // permits and the engine itself
+	rules  sync.Once    // fills byName
+	byName map[string]*ruled
 }
 
 // A Fallback is the declared contract of an open breaker.

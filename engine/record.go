@@ -98,17 +98,17 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 // probedElsewhere reports whether workers that keep the circuit under another rule
 // have all the probes out that this one allows: there is one remote, and it knows
 // nothing of policies.
-func (s *partition) probedElsewhere(d state.Doc, set *breaker.Setting) bool {
+func (s *partition) probedElsewhere(d state.Doc, set *ruled) bool {
 	doc, err := readDocument(d.Data)
 	if err != nil || len(doc.views) < 2 {
 		return false
 	}
 	now, out := s.e.clock.Mono(), 0
 	for _, v := range doc.views {
-		if v.rule == ruleOf(set) {
+		if v.rule == set.rule {
 			continue
 		}
-		c, err := breaker.Decode(v.circuit, &set.Rule, now, d.Now)
+		c, err := v.under(set, now, d.Now)
 		if err != nil {
 			return true // nobody knows
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/fusebox-dev/fusebox/breaker"
@@ -19,6 +21,43 @@ import (
 type history struct {
 	epoch atomic.Uint64 // 0 is not known yet
 	back  atomic.Bool   // it went back, and was not told yet
+}
+
+// historyKey is a document that is always there, so that every look at the store
+// shows its epoch, also where nothing else that was looked for exists.
+const historyKey = "store/history"
+
+// beginHistory learns the epoch, and makes that document where it is missing.
+func (e *Engine) beginHistory(ctx context.Context) error {
+	d, err := e.parts.Store.Update(ctx, historyKey, func(d state.Doc) (data []byte, mode bool) {
+		if len(d.Data) > 0 {
+			return nil, false
+		}
+		return []byte{1}, true
+	})
+	if err != nil {
+		return fmt.Errorf("read the store's history: %w", err)
+	}
+	e.past.answered(d.Rev.Epoch)
+	return nil
+}
+
+// lookBack notices a store that went back in time.
+func (e *Engine) lookBack(ctx context.Context) error {
+	docs, err := e.parts.Store.Load(ctx, historyKey)
+	if err == nil {
+		e.past.shown(docs[0])
+	}
+	return err
+}
+
+// shown notes the epoch by the document that is always there. Where it is gone,
+// so is everything that was written after it.
+func (h *history) shown(d state.Doc) {
+	if d.Rev.Epoch == 0 && h.epoch.Load() != 0 {
+		h.back.Store(true)
+	}
+	h.answered(d.Rev.Epoch)
 }
 
 // answered notes the epoch of a direct answer.
@@ -48,11 +87,12 @@ func (e *Engine) catchTime(ctx context.Context) {
 	if !e.past.back.Load() {
 		return
 	}
-	epoch := e.past.epoch.Load()
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
+	errs := e.beginHistory(ctx)
+	epoch := e.past.epoch.Load()
 	e.blocks.Doubt()
-	errs := e.blocks.Return(ctx, 0)
+	errs = errors.Join(errs, e.blocks.Return(ctx, 0))
 	for _, s := range e.partitions() {
 		errs = errors.Join(errs, s.reassertAll(ctx))
 	}
@@ -113,25 +153,82 @@ func (s *partition) reassert(ctx context.Context, key string) error {
 	return s.installDoc(ctx, doc)
 }
 
-// redispatch makes durable again what this process has in flight: an intent that
-// is there already is left as it is.
+// A past call was settled lately. A store that goes back in time forgets such
+// calls first, and then the same request would not be known as sent.
+type pastCall struct {
+	sent  *state.Dispatch
+	ended state.Settlement
+	used  state.Amounts
+}
+
+// pastMost is how many of them are kept in mind.
+const pastMost = 1024
+
+// pastCalls are the latest calls that were settled, the newest last.
+type pastCalls struct {
+	mu   sync.Mutex
+	list []pastCall
+}
+
+func (c *pastCalls) add(p pastCall) {
+	if p.sent == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.list) >= pastMost {
+		c.list = append(c.list[:0], c.list[len(c.list)-pastMost+1:]...)
+	}
+	c.list = append(c.list, p)
+}
+
+func (c *pastCalls) all() []pastCall {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list)
+}
+
+// redispatch makes durable again what this process has in flight, and what it
+// settled lately. What is there already is left as it is.
 func (e *Engine) redispatch(ctx context.Context) error {
 	var errs error
 	for _, p := range e.permits.all() {
-		d := p.sent.Load()
-		if d == nil || p.phase.Load() != dispatched {
-			continue
-		}
-		_, err := e.parts.Store.Dispatch(ctx, *d)
-		if err != nil && !errors.Is(err, state.ErrUnavailable) && !errors.Is(err, state.ErrUnknown) {
-			// Its budget or its approval is gone with the past; the intent is what counts.
-			_, err = e.parts.Store.Dispatch(ctx, state.Dispatch{Intent: d.Intent})
-		}
-		if err != nil && !errors.Is(err, state.ErrConflict) { // that one is settled meanwhile
-			errs = errors.Join(errs, fmt.Errorf("tell the store of intent %s: %w", d.Intent.ID, err))
+		if d := p.sent.Load(); d != nil && p.phase.Load() == dispatched {
+			_, err := e.tellAgain(ctx, d)
+			errs = errors.Join(errs, err)
 		}
 	}
+	for _, c := range e.pastCalls.all() {
+		forgotten, err := e.tellAgain(ctx, c.sent)
+		if err == nil && forgotten {
+			_, err = e.parts.Store.Settle(ctx, c.sent.Intent.ID, c.ended)
+			if c.sent.Reservation != nil {
+				if gerr := e.parts.Store.SettleGrant(ctx, c.sent.Reservation.ID, c.used); !errors.Is(gerr, state.ErrNotFound) {
+					err = errors.Join(err, gerr)
+				}
+			}
+		}
+		errs = errors.Join(errs, err)
+	}
 	return errs
+}
+
+// tellAgain writes an intent once more; forgotten says that it is in flight there
+// now, and was perhaps not known before.
+func (e *Engine) tellAgain(ctx context.Context, d *state.Dispatch) (forgotten bool, err error) {
+	_, err = e.parts.Store.Dispatch(ctx, *d)
+	if err != nil && !errors.Is(err, state.ErrUnavailable) && !errors.Is(err, state.ErrUnknown) {
+		// Its budget or its approval is gone with the past, or is used up; the intent
+		// is what counts.
+		_, err = e.parts.Store.Dispatch(ctx, state.Dispatch{Intent: d.Intent})
+	}
+	switch {
+	case errors.Is(err, state.ErrConflict):
+		return false, nil // it is known, and has ended
+	case err != nil:
+		return false, fmt.Errorf("tell the store of intent %s: %w", d.Intent.ID, err)
+	}
+	return true, nil
 }
 
 // rerule takes over what other workers keep under a rule that is new here: until
@@ -154,7 +251,7 @@ func (s *partition) rerule(ctx context.Context) {
 func (s *partition) takeOver(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.e.parts.StoreWait)
 	defer cancel()
-	set := settingNamed(s.policy.Load(), name)
+	set := s.policy.Load().ruled(name)
 	if set == nil {
 		return nil
 	}
@@ -164,7 +261,7 @@ func (s *partition) takeOver(ctx context.Context, name string) error {
 			return nil // another breaker whose name begins the same
 		}
 		doc, err := readDocument(d.Data)
-		if _, own := doc.view(ruleOf(set)); err != nil || !own {
+		if _, own := doc.view(set.rule); err != nil || !own {
 			return err // nobody keeps it under this rule yet: this process begins
 		}
 		c, err := s.stored(key, d, set)
@@ -190,9 +287,9 @@ func (s *partition) rerules(old, next *Policy) {
 		names = append(names, *waiting...)
 	}
 	for i := range next.Breakers {
-		b := &next.Breakers[i]
-		if was := settingNamed(old, b.Name); was != nil && ruleOf(was) != ruleOf(b) {
-			names = append(names, b.Name)
+		name := next.Breakers[i].Name
+		if was := old.ruled(name); was != nil && was.rule != next.ruled(name).rule {
+			names = append(names, name)
 		}
 	}
 	if len(names) > 0 {

@@ -142,9 +142,9 @@ func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.
 	defer cancel()
 	var errs error
 	if !p.intent.IsZero() {
-		_, err := e.parts.Store.Settle(ctx, p.id, state.Settlement{
-			Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, By: "engine", Receipt: p.intent.String(), At: e.clock.Now(),
-		})
+		ended := state.Settlement{Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, By: "engine", Receipt: p.intent.String(), At: e.clock.Now()}
+		_, err := e.parts.Store.Settle(ctx, p.id, ended)
+		e.pastCalls.add(pastCall{p.sent.Load(), ended, p.used(obs)})
 		if v.Outcome == taxonomy.Unknown && errors.Is(err, state.ErrConflict) {
 			err = nil // it was looked up meanwhile: whoever did so knows better
 		}

@@ -26,24 +26,21 @@ func ReadStored(ctx context.Context, store state.Circuits, settings []breaker.Se
 	if err != nil {
 		return nil, err
 	}
-	named := map[string]*breaker.Setting{}
-	for i := range settings {
-		named[settings[i].Name] = &settings[i]
-	}
+	policy := &Policy{Breakers: settings}
 	out := &Stored{Circuits: reg}
 	var bad []error
 	err = store.Each(ctx, docPrefix, func(d state.Doc) error {
 		key := strings.TrimPrefix(d.Key, docPrefix)
 		name, _, _ := strings.Cut(key, "|")
-		set := named[name]
+		set := policy.ruled(name)
 		if set == nil || len(d.Data) == 0 {
 			out.Orphans = append(out.Orphans, breaker.Scope(key))
 			return nil
 		}
 		doc, err := readDocument(d.Data)
-		if v, _ := doc.view(ruleOf(set)); v != nil {
+		if v, _ := doc.view(set.rule); v != nil {
 			var c breaker.Circuit
-			if c, err = breaker.Decode(v.circuit, &set.Rule, clock.Mono(), d.Now); err == nil {
+			if c, err = v.under(set, clock.Mono(), d.Now); err == nil {
 				_, _, err = reg.Install(key, c, clock.Mono())
 			}
 		}

@@ -34,6 +34,7 @@ type Blocks struct {
 	mu       sync.Mutex
 	accounts map[string]*blockAccount
 	back     []*block // retired and not yet given back to the store
+	given    []*block // back lately, the newest last: what a store that goes back in time forgets first
 	closed   bool
 }
 
@@ -308,6 +309,7 @@ func (b *Blocks) giveBack(ctx context.Context) error {
 			err = b.record(ctx, k)
 		}
 		if err == nil {
+			b.gave(k)
 			continue
 		}
 		errs = append(errs, fmt.Errorf("give back block %s: %w", k.id, err))
@@ -321,6 +323,18 @@ func (b *Blocks) giveBack(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// remembered is how many blocks that were given back are kept in mind.
+const remembered = 256
+
+func (b *Blocks) gave(k *block) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.given) - remembered + 1; n > 0 {
+		b.given = append(b.given[:0], b.given[n:]...)
+	}
+	b.given = append(b.given, k)
+}
+
 // record writes down what was spent from a block that the store has forgotten: it
 // went back in time. No limit holds it up, because it is spent.
 func (b *Blocks) record(ctx context.Context, k *block) error {
@@ -332,13 +346,15 @@ func (b *Blocks) record(ctx context.Context, k *block) error {
 
 // Doubt takes every block out of use: the store went back in time and may have
 // forgotten that it gave them. Return gives back what is left, and writes down
-// what was spent from those that are forgotten.
+// what was spent from those that are forgotten, also from the latest ones that
+// were given back before.
 func (b *Blocks) Doubt() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, a := range b.accounts {
 		b.retire(a)
 	}
+	b.back, b.given = append(b.back, b.given...), nil
 }
 
 // Return gives back blocks that were not spent from for so long, and those

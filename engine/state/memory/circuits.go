@@ -15,9 +15,6 @@ import (
 // beat is how often a watch says that it is alive.
 const beat = 100 * time.Millisecond
 
-// epoch never changes: what is in memory does not go back in time.
-const epoch = 1
-
 // Load returns the documents in the order of the keys.
 func (s *Store) Load(ctx context.Context, keys ...string) (docs []state.Doc, err error) {
 	err = s.do(ctx, "Load", strings.Join(keys, " "), func(now time.Time) error {
@@ -33,6 +30,9 @@ func (s *Store) Load(ctx context.Context, keys ...string) (docs []state.Doc, err
 func (s *Store) doc(key string, now time.Time) state.Doc {
 	d := s.docs[key]
 	d.Key, d.Now, d.Data = key, now, bytes.Clone(d.Data)
+	if d.Rev.N > 0 {
+		d.Rev.Epoch = s.epoch // of the store, not of the document
+	}
 	return d
 }
 
@@ -54,7 +54,7 @@ func (s *Store) Update(ctx context.Context, key string, f func(state.Doc) ([]byt
 // put writes a new version and tells watchers of a change of mode.
 func (s *Store) put(key string, data []byte, mode bool) {
 	s.seq++
-	s.docs[key] = state.Doc{Key: key, Rev: state.Rev{Epoch: epoch, N: s.seq}, Data: bytes.Clone(data)}
+	s.docs[key] = state.Doc{Key: key, Rev: state.Rev{Epoch: s.epoch, N: s.seq}, Data: bytes.Clone(data)}
 	if mode {
 		for w := range s.watchers {
 			w.note(key)
@@ -101,6 +101,7 @@ type watcher struct {
 	pending map[string]bool
 	order   []string
 	wake    chan struct{}
+	back    <-chan struct{} // closed when the store goes back in time
 }
 
 // note is called under the store's lock.
@@ -119,6 +120,7 @@ func (w *watcher) note(key string) {
 func (s *Store) Watch(ctx context.Context, prefix string) (<-chan state.Event, error) {
 	w := &watcher{prefix: prefix, pending: map[string]bool{}, wake: make(chan struct{}, 1)}
 	err := s.do(ctx, "Watch", prefix, func(time.Time) error {
+		w.back = s.back
 		s.watchers[w] = struct{}{}
 		return nil
 	})
@@ -152,6 +154,9 @@ func (s *Store) watch(ctx context.Context, w *watcher, events chan<- state.Event
 		case <-ctx.Done():
 			return
 		case <-s.ended:
+			send(state.Event{Lost: true})
+			return
+		case <-w.back:
 			send(state.Event{Lost: true})
 			return
 		case <-w.wake:

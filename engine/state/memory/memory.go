@@ -31,7 +31,9 @@ type Store struct {
 
 	mu        sync.Mutex
 	closed    bool
-	seq       uint64 // of document versions
+	seq       uint64        // of document versions
+	epoch     uint64        // rises when the store goes back in time
+	back      chan struct{} // closed then
 	docs      map[string]state.Doc
 	watchers  map[*watcher]struct{}
 	intents   map[string]state.Intent
@@ -72,6 +74,8 @@ func New(o Options) *Store {
 	s := &Store{
 		now:      o.Now,
 		ended:    make(chan struct{}),
+		epoch:    1,
+		back:     make(chan struct{}),
 		docs:     map[string]state.Doc{},
 		watchers: map[*watcher]struct{}{},
 		intents:  map[string]state.Intent{},
