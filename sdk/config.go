@@ -70,6 +70,9 @@ type StoreConfig struct {
 	URLEnv string   `toml:"url_env"` // the environment variable that holds it, so that no secret stands in a file
 	Listen string   `toml:"listen"`  // where notices of changes come from, when not from URL: a direct one beside PgBouncer, or "none"
 	Wait   Duration `toml:"wait"`    // the most a dispatch waits for the store; default 2 s
+	// ReadWait is the most an admission that must not go by a copy waits for it;
+	// default 50 ms, for a file on this machine the same as Wait.
+	ReadWait Duration `toml:"read_wait"`
 }
 
 // ReceiptConfig tunes the evidence log.

@@ -281,7 +281,7 @@ func (c *Client) startEngine(ctx context.Context, configured **loaded) (err erro
 		Clock: c.parts.Clock, Draw: c.parts.Draw, Faults: c.parts.Faults, Meter: c.parts.Meter,
 		Reconcilers: rec, Checker: c.schemas,
 		Build: c.parts.Build, ConfigDigest: c.config.Digest(), Fingerprint: c.prints.of,
-		PermitTTL: c.parts.PermitTTL, StoreWait: time.Duration(c.config.Store.Wait), LogWait: time.Duration(c.config.Receipts.Wait),
+		PermitTTL: c.parts.PermitTTL, StoreWait: time.Duration(c.config.Store.Wait), ReadWait: time.Duration(c.config.Store.ReadWait), LogWait: time.Duration(c.config.Receipts.Wait),
 		ReplayInput: c.config.ReplayInputs(),
 	})
 	if err != nil {

@@ -69,7 +69,9 @@ func (x *exam) storeWorks(p *examPoint) {
 		p.saw("memory; see state of one process for a fleet")
 		return
 	case x.postgres():
-		p.saw("PostgreSQL, by store.url or store.url_env")
+		if !x.lookAtPostgres(p) {
+			return // serve could not open it either
+		}
 	default:
 		x.sqliteFile(p)
 	}
@@ -99,9 +101,6 @@ func (x *exam) storeAnswers(p *examPoint, store state.Store) {
 		off = at.Sub(begin.Add(took / 2))
 	}
 	caps := store.Caps()
-	if x.postgres() {
-		p.saw("it is PostgreSQL 15 or newer, a primary, with fsync, synchronous_commit and full_page_writes on; this user may use the schema, which is one that this program knows: else opening is refused")
-	}
 	p.saw("%s opened and answers; durable %t, shared %t", caps.Name, caps.Durable, caps.Shared)
 	p.saw("%d answers in %s to %s; its clock is %s from this one", asks, fastest.Round(10*time.Microsecond), slowest.Round(10*time.Microsecond), off.Round(time.Millisecond))
 	if wait := cmp.Or(time.Duration(x.cfg.Store.Wait), 2*time.Second); fastest > wait/4 { // a single slow one says little

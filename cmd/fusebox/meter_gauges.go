@@ -20,6 +20,7 @@ type gauges struct {
 	scopes, overrides, unknown, oldest, policy           *prometheus.Desc
 	submitted, written, dropped, unsynced, age, verified *prometheus.Desc
 	undelivered, percent, diffs                          *prometheus.Desc
+	degraded, heard                                      *prometheus.Desc
 }
 
 // watch adds the figures of a server to its meter.
@@ -42,6 +43,8 @@ func (m *meter) watch(s *server) {
 		verified:    desc("receipts_sealed", "Receipts under the last signed head."),
 		undelivered: desc("transitions_undelivered_total", "Changes of circuits that no listener heard."),
 		percent:     desc("rollout_percent", "Share of the units that the candidate decides for; 0 without a canary."),
+		degraded:    desc("store_degraded", "1 while decisions are made without the state store: it was not heard for a second, or went back in time.", "reason"),
+		heard:       desc("store_heard_seconds", "Since a change or a beat of the state store was heard."),
 		diffs:       desc("shadow_diff_total", "Decisions and verdicts of a candidate in observe or shadow, by how they stand to those in force.", "bucket"),
 	})
 }
@@ -76,8 +79,22 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	for d := receipts.DiffUnchanged; d <= receipts.DiffError; d++ {
 		counter(g.diffs, trial.Differences[d.String()], d.String())
 	}
+	g.store(gauge)
 	lost, _ := g.s.engine.Breakers().Undelivered()
 	counter(g.undelivered, int64(lost))
+}
+
+// store tells how far the process's copy of the store can be trusted.
+func (g *gauges) store(gauge func(*prometheus.Desc, float64, ...string)) {
+	v := g.s.engine.StoreView()
+	for reason, is := range map[string]bool{"stale": v.Stale, "went_back": v.WentBack} {
+		n := 0.0
+		if is {
+			n = 1
+		}
+		gauge(g.degraded, n, reason)
+	}
+	gauge(g.heard, v.Age.Seconds())
 }
 
 // circuits counts scopes by breaker and state. Breakers of the policy beyond

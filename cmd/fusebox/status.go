@@ -27,6 +27,7 @@ type statusDoc struct {
 	Unknown     []intentDoc            `json:"unknown"`
 	MoreUnknown int                    `json:"more_unknown"`
 	StoreError  string                 `json:"store_error,omitempty"`
+	Store       storeDoc               `json:"store"`
 	Breakers    []breakerDoc           `json:"breakers"`
 	Evidence    evidenceDoc            `json:"evidence"`
 }
@@ -40,6 +41,16 @@ type breakerDoc struct {
 	Circuits  int            `json:"circuits"`
 	NotClosed int            `json:"not_closed"`
 	Alerts    string         `json:"alerts,omitempty"` // who is woken
+}
+
+// A storeDoc says how far what this process knows of the state store can be
+// trusted. While it is stale, reads are decided by the rules that policy declares
+// for it, and high-impact operations not at all.
+type storeDoc struct {
+	Name     string `json:"name"`
+	Stale    bool   `json:"stale"`
+	HeardMS  int64  `json:"heard_ms"`            // since a change or a beat was heard
+	WentBack bool   `json:"went_back,omitempty"` // after a failover: it is being told what is known here
 }
 
 // An evidenceDoc says where the receipts log stands.
@@ -62,6 +73,8 @@ func (s *server) status(ctx context.Context) statusDoc {
 		Version: version, Now: time.Now().UTC(), Policy: s.engine.Version(),
 		Open: []circuitDoc{}, Unknown: []intentDoc{}, Breakers: []breakerDoc{}, Evidence: s.evidence(),
 	}
+	v := s.engine.StoreView()
+	d.Store = storeDoc{v.Store, v.Stale, v.Age.Milliseconds(), v.WentBack}
 	if p := s.policy(); p.Err != nil {
 		d.PolicyError, d.Warnings = oneLine(p.Err), p.Warnings
 	} else {
@@ -121,6 +134,10 @@ func (d *statusDoc) headline() {
 	switch {
 	case d.StoreError != "":
 		d.Headline, d.Mood = "The state store cannot be read", "bad"
+	case d.Store.Stale:
+		d.Headline, d.Mood = "The state store was not heard for a while; reads go by their declared rule, high-impact operations wait", "bad"
+	case d.Store.WentBack:
+		d.Headline, d.Mood = "The state store went back in time; high-impact operations wait until it was told what is known here", "bad"
 	case d.Evidence.Degraded != "":
 		d.Headline, d.Mood = "Receipts cannot be written", "bad"
 	case d.PolicyError != "" && open == 0:
