@@ -186,7 +186,7 @@ func TestOperatorPlane(t *testing.T) {
 	metrics := get(t, r.operator+"/metrics", nil)
 	for _, want := range []string{
 		"fusebox_unknown_pending{layer=\"tool\"} 1", "fusebox_outcomes_total{error_class=\"ambiguous_write\"", "fusebox_policy_info{policy=",
-		"fusebox_receipts_written_total{class=\"ledger\"}", "fusebox_breaker_transitions_total{breaker=\"ambiguity\",from=\"CLOSED\"",
+		"fusebox_receipts_written_total{class=\"ledger\"}", "fusebox_store_degraded{reason=\"stale\"} 0", "fusebox_store_degraded{reason=\"went_back\"} 0", "fusebox_breaker_transitions_total{breaker=\"ambiguity\",from=\"CLOSED\"",
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics has no %s", want)
