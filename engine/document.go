@@ -45,6 +45,7 @@ type docView struct {
 const (
 	docPrefix  = "brk/"
 	docFormat  = 2
+	docBefore  = 1 // one circuit behind the writers, and no views; read, never written
 	docWriters = 8
 	docViews   = 4
 
@@ -65,11 +66,15 @@ func readDocument(data []byte) (d document, err error) {
 		return d, nil
 	}
 	r := reader{b: data}
-	if r.byte() != docFormat {
+	format, n := r.byte(), int(r.byte())
+	if format != docFormat && format != docBefore {
 		return d, errDocument
 	}
-	n := int(r.byte())
 	d.writers = r.take(16 * min(n, docWriters+1))
+	if format == docBefore && !r.short && n <= docWriters {
+		d.views = []docView{{circuit: r.b}} // under a rule that nobody has now
+		return d, nil
+	}
 	m := int(r.byte())
 	for range min(m, docViews+1) {
 		d.views = append(d.views, docView{rule: r.uint64(), epoch: r.uint64(), written: time.Unix(0, int64(r.uint64())).UTC(),

@@ -274,3 +274,70 @@ func TestSpentBlocksOfALostHistoryCount(t *testing.T) {
 		t.Errorf("25 calls were made before the failover and %d after it, on a limit of 40", n)
 	}
 }
+
+// R-AGT-3: workers that share a budget never overspend it, near the limit too; what
+// lay in the block of one that died counts as used.
+func TestFleetNeverOverspends(t *testing.T) {
+	const limit = 300
+	budget := func(p *engine.Policy) {
+		p.Budgets = []engine.Budget{{Name: "day", Scope: []string{"tenant"}, Window: 24 * time.Hour, Limit: state.Amounts{Attempts: limit}}}
+	}
+	a := fleet(t, false, budget)
+	remote := enginetest.NewRemote(enginetest.HTTP(200, ok))
+	do := func(h *enginetest.House) { _, _ = h.Do(t.Context(), enginetest.Model(""), remote.Send) }
+	account := "day/4:acme@" + a.Clock.Now().Truncate(24*time.Hour).Format(time.RFC3339)
+	stands := func() (used, held int64) {
+		t.Helper()
+		u, err := a.Store.Usage(t.Context(), account)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u[0].Used.Attempts, u[0].Reserved.Attempts
+	}
+	do(a)
+	_, lost := stands()
+	lost-- // what its block holds beside the one call
+	dead := remote.Reached()
+	b, c := join(t, a, "two", budget), join(t, a, "three", budget)
+	if lost < 1 {
+		t.Fatalf("the first block holds nothing to lose: %d", lost)
+	}
+	for range limit {
+		for _, h := range []*enginetest.House{b, c} {
+			do(h)
+			if used, held := stands(); used+held > limit {
+				t.Fatalf("%d used and %d held of %d", used, held, limit)
+			}
+		}
+		a.Clock.Advance(5 * time.Second) // far past the end of the dead worker's block
+	}
+	if n := remote.Reached(); n != limit-int(lost) {
+		t.Errorf("%d calls were made (%d by the worker that died), its block took %d more with it: all but those of %d were to be had", n, dead, lost, limit)
+	}
+}
+
+// While the store is gone one circuit's count is tried, not every circuit's: or a
+// beat would take as many waits as there are circuits.
+func TestALostStoreIsAskedOnceABeat(t *testing.T) {
+	h := fleet(t, false, nil)
+	for _, model := range []string{"m1", "m2", "m3", "m4"} {
+		call(t, h, model, 200, 1)
+	}
+	asked := 0
+	h.Store.Inject(func(op memory.Op) memory.Fault {
+		if op.Method == "Update" {
+			asked++
+		}
+		return memory.Fault{Err: state.ErrUnavailable}
+	})
+	h.Tick(t.Context())
+	if asked != 1 {
+		t.Errorf("it was asked %d times", asked)
+	}
+	h.Store.Inject(nil)
+	h.Tick(t.Context())
+	docs := 0
+	if err := h.Store.Each(t.Context(), "brk/provider", func(state.Doc) error { docs++; return nil }); err != nil || docs < 4 {
+		t.Errorf("once it is back it knows of %d circuits, %v", docs, err)
+	}
+}

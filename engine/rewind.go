@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -80,6 +81,9 @@ func (h *history) follows(epoch uint64) bool {
 	return epoch >= known
 }
 
+// tellWait bounds one try: a store that is frozen must not hold up expiry for long.
+const tellWait = 5 * time.Second
+
 // catchTime tells a store that went back in time what this process knows: its
 // circuits, its calls in flight and what it spent. What cannot be told now is
 // told with the next beat.
@@ -87,7 +91,7 @@ func (e *Engine) catchTime(ctx context.Context) {
 	if !e.past.back.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	ctx, cancel := context.WithTimeout(ctx, tellWait)
 	defer cancel()
 	errs := e.beginHistory(ctx)
 	epoch := e.past.epoch.Load()
@@ -106,27 +110,50 @@ func (e *Engine) catchTime(ctx context.Context) {
 	}
 }
 
-// reassertAll joins every circuit that the store has, or that is known here.
+// reassertAll joins every circuit that the store has, or that is known here. Most
+// need nothing, and are only read.
 func (s *partition) reassertAll(ctx context.Context) error {
-	keys := map[string]bool{}
+	var differ []string
+	there := map[string]bool{}
 	err := s.e.parts.Store.Each(ctx, s.prefix, func(d state.Doc) error {
-		keys[strings.TrimPrefix(d.Key, s.prefix)] = true
+		key := strings.TrimPrefix(d.Key, s.prefix)
+		there[key] = true
+		if set := s.setting(key); set != nil {
+			c, joined, err := s.joined(key, d, set)
+			if err != nil || joined == c {
+				return err
+			}
+			differ = append(differ, key)
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	for _, l := range s.registry.List(false, s.e.clock.Mono()) {
-		keys[l.Key] = true
+		if !there[l.Key] {
+			differ = append(differ, l.Key)
+		}
 	}
-	for key := range keys {
+	for _, key := range differ {
 		err = errors.Join(err, s.reassert(ctx, key))
 	}
 	return err
 }
 
-// reassert joins what the store has of a circuit with what this process knows:
-// the more restrictive state wins, and leases of the lost history are void.
+// joined is what the store has of a circuit, and that joined with what this
+// process knows: the more restrictive state wins, and leases of a lost history are
+// void.
+func (s *partition) joined(key string, d state.Doc, set *ruled) (c, joined breaker.Circuit, err error) {
+	c, void, _, err := s.read(key, d, set)
+	if err != nil {
+		return c, c, err
+	}
+	known, _ := s.registry.Circuit(key)
+	return c, breaker.Rewound(&set.Rule, c, known, void, s.e.clock.Mono()), nil
+}
+
+// reassert writes a circuit joined.
 func (s *partition) reassert(ctx context.Context, key string) error {
 	set := s.setting(key)
 	if set == nil {
@@ -134,14 +161,8 @@ func (s *partition) reassert(ctx context.Context, key string) error {
 	}
 	var bad error
 	doc, err := s.e.parts.Store.Update(ctx, s.docKey(key), func(d state.Doc) (data []byte, mode bool) {
-		var c breaker.Circuit
-		var void bool
-		if c, void, _, bad = s.read(key, d, set); bad != nil {
-			return nil, false
-		}
-		known, _ := s.registry.Circuit(key)
-		joined := breaker.Rewound(&set.Rule, c, known, void, s.e.clock.Mono())
-		if joined == c {
+		c, joined, err := s.joined(key, d, set)
+		if bad = err; err != nil || joined == c {
 			return nil, false
 		}
 		data, bad = s.combine.encode(d, 0, set, joined)
@@ -229,70 +250,4 @@ func (e *Engine) tellAgain(ctx context.Context, d *state.Dispatch) (forgotten bo
 		return false, fmt.Errorf("tell the store of intent %s: %w", d.Intent.ID, err)
 	}
 	return true, nil
-}
-
-// rerule takes over what other workers keep under a rule that is new here: until
-// then this process's own versions of those circuits are not to be compared with
-// theirs.
-func (s *partition) rerule(ctx context.Context) {
-	names := s.reruled.Swap(nil)
-	if names == nil {
-		return
-	}
-	for _, name := range *names {
-		if err := s.takeOver(ctx, name); err != nil {
-			s.e.meter.StoreError("rerule", err)
-			s.reruled.CompareAndSwap(nil, names) // with the next beat
-			return
-		}
-	}
-}
-
-func (s *partition) takeOver(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, s.e.parts.StoreWait)
-	defer cancel()
-	set := s.policy.Load().ruled(name)
-	if set == nil {
-		return nil
-	}
-	return s.e.parts.Store.Each(ctx, s.docKey(name), func(d state.Doc) error {
-		key := strings.TrimPrefix(d.Key, s.prefix)
-		if s.setting(key) != set {
-			return nil // another breaker whose name begins the same
-		}
-		doc, err := readDocument(d.Data)
-		if _, own := doc.view(set.rule); err != nil || !own {
-			return err // nobody keeps it under this rule yet: this process begins
-		}
-		c, err := s.stored(key, d, set)
-		if err != nil {
-			return err
-		}
-		changes, err := s.registry.Adopt(key, c, s.e.clock.Mono())
-		if errors.Is(err, breaker.ErrUnknownCircuit) {
-			return nil
-		}
-		s.noteChanges(changes, nil)
-		return err
-	})
-}
-
-// rerules notes which breakers go on under another rule.
-func (s *partition) rerules(old, next *Policy) {
-	if old == nil {
-		return
-	}
-	var names []string
-	if waiting := s.reruled.Load(); waiting != nil {
-		names = append(names, *waiting...)
-	}
-	for i := range next.Breakers {
-		name := next.Breakers[i].Name
-		if was := old.ruled(name); was != nil && was.rule != next.ruled(name).rule {
-			names = append(names, name)
-		}
-	}
-	if len(names) > 0 {
-		s.reruled.Store(&names)
-	}
 }
