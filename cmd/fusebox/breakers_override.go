@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -44,9 +43,6 @@ of it at once, and one that starts later finds it in force.`,
 			after.Breakers = o.circuit(req.Scope)
 			return nil
 		})
-		if p, ok := errors.AsType[*problem](err); ok && p.Code == "bad_request" && statusOf(err) != exitUsage {
-			err = usageError(cmd, fmt.Errorf("--%s %s", p.Field, p.Message)) // a server refuses in the same words
-		}
 		if err != nil {
 			return err
 		}

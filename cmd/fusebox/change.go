@@ -27,8 +27,11 @@ func addChange(cmd *cobra.Command) (by *string) {
 // right to write its files says so. A server that runs on that directory hears
 // of it through the store.
 func change(cmd *cobra.Command, path string, body, answer any, local func(context.Context, operations) error) error {
-	if srv := serverNamed(cmd); srv != nil {
-		return srv.post(cmd.Context(), path, body, answer)
+	if srv, err := serverNamed(cmd); srv != nil || err != nil {
+		if err == nil {
+			err = asUsage(cmd, srv.post(cmd.Context(), path, body, answer))
+		}
+		return err
 	}
 	cfg, err := readConfig(cmd)
 	if err != nil {
@@ -51,11 +54,18 @@ func change(cmd *cobra.Command, path string, body, answer any, local func(contex
 	if err != nil {
 		return withStatus(exitSetup, err)
 	}
-	err = local(cmd.Context(), operationsOf(client, clock))
-	if p, ok := errors.AsType[*problem](err); ok && p.Code == "bad_request" {
-		err = usageError(cmd, fmt.Errorf("--%s %s", p.Field, p.Message))
-	}
+	err = asUsage(cmd, local(cmd.Context(), operationsOf(client, clock)))
 	return errors.Join(err, client.Close(context.WithoutCancel(cmd.Context())))
+}
+
+// asUsage says of a value that cannot be meant which flag it came from, in the
+// same words for a server and a data directory.
+func asUsage(cmd *cobra.Command, err error) error {
+	p, ok := errors.AsType[*problem](err)
+	if !ok || p.Code != "bad_request" {
+		return err
+	}
+	return usageError(cmd, fmt.Errorf("--%s %s", p.Field, p.Message))
 }
 
 func userName() string {

@@ -21,13 +21,15 @@ import (
 // A serverClient asks a running fusebox server, for the commands that look at
 // one or change it.
 type serverClient struct {
-	base string // "http://127.0.0.1:4141"
-	http *http.Client
+	base  string // "http://127.0.0.1:4141"
+	token string // of an operator; "" sends none
+	http  *http.Client
 }
 
 // addServer adds --server to a command that can ask a running server.
 func addServer(cmd *cobra.Command) {
 	cmd.Flags().String("server", "", "ask the server whose operator plane has this `URL`, such as http://127.0.0.1:4142 or unix:/run/fusebox.sock, with the token in $FUSEBOX_TOKEN (default: the data directory)")
+	cmd.Flags().String("token-file", "", "read the operator's token from this `FILE` instead of $FUSEBOX_TOKEN")
 }
 
 // serveFile is where a server writes its addresses for these commands.
@@ -52,23 +54,39 @@ func announced(dir string) (a addresses) {
 }
 
 // serverNamed is the server of --server; nil where the flag was not given.
-func serverNamed(cmd *cobra.Command) *serverClient {
+func serverNamed(cmd *cobra.Command) (*serverClient, error) {
 	f := cmd.Flag("server")
 	if f == nil || f.Value.String() == "" {
-		return nil
+		return nil, nil
 	}
 	base := strings.TrimSuffix(f.Value.String(), "/")
 	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") && !strings.HasPrefix(base, "unix:") {
 		base = "http://" + base
 	}
-	return newServerClient(base)
+	return clientWithToken(cmd, base)
+}
+
+// clientWithToken presents the token of --token-file, or of the environment.
+func clientWithToken(cmd *cobra.Command, base string) (*serverClient, error) {
+	c := newServerClient(base)
+	f := cmd.Flag("token-file")
+	if f == nil || f.Value.String() == "" {
+		c.token = os.Getenv("FUSEBOX_TOKEN")
+		return c, nil
+	}
+	b, err := os.ReadFile(f.Value.String())
+	if err != nil {
+		return nil, withStatus(exitUsage, fmt.Errorf("--token-file: %w", err))
+	}
+	c.token = strings.TrimSpace(string(b))
+	return c, nil
 }
 
 // serverOf is the server that a reading command asks: --server, or the one that
 // serves the data directory. nil says that none runs there.
-func serverOf(cmd *cobra.Command, dir string) *serverClient {
-	if c := serverNamed(cmd); c != nil {
-		return c
+func serverOf(cmd *cobra.Command, dir string) (*serverClient, error) {
+	if c, err := serverNamed(cmd); c != nil || err != nil {
+		return c, err
 	}
 	a := announced(dir)
 	network, host := "tcp", ""
@@ -78,14 +96,14 @@ func serverOf(cmd *cobra.Command, dir string) *serverClient {
 		_, host, _ = strings.Cut(a.Operator, "://")
 	}
 	if host == "" {
-		return nil
+		return nil, nil
 	}
 	conn, err := net.DialTimeout(network, host, time.Second)
 	if err != nil { // the file is left from a server that was killed
-		return nil
+		return nil, nil
 	}
 	_ = conn.Close() // it was only to see whether somebody answers
-	return newServerClient(a.Operator)
+	return clientWithToken(cmd, a.Operator)
 }
 
 func newServerClient(base string) *serverClient {
@@ -117,8 +135,8 @@ func (c *serverClient) do(ctx context.Context, method, path string, body []byte,
 	if err != nil {
 		return withStatus(exitUsage, fmt.Errorf("ask %s: %w", c.base, err))
 	}
-	if token := os.Getenv("FUSEBOX_TOKEN"); token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -180,7 +180,7 @@ func (x *exam) forcedClosed(p *examPoint) {
 // circuits are those of the server or the data directory; none where there is
 // nothing yet.
 func (x *exam) circuits() ([]circuitDoc, error) {
-	if serverOf(x.cmd, x.cfg.Data) == nil && !x.postgres() && !x.hasState() {
+	if srv, _ := serverOf(x.cmd, x.cfg.Data); srv == nil && !x.postgres() && !x.hasState() {
 		return nil, fmt.Errorf("there is no state in %s yet", x.cfg.Data)
 	}
 	found, err := lookAtCircuits(x.cmd, "", "")

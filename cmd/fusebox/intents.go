@@ -101,7 +101,8 @@ func where(cmd *cobra.Command) (dir string, srv *serverClient, err error) {
 	if dir, err = dataDir(cfg); err != nil {
 		return "", nil, err
 	}
-	return dir, serverOf(cmd, dir), nil
+	srv, err = serverOf(cmd, dir)
+	return dir, srv, err
 }
 
 // openStore opens the state of a data directory that must exist, or the database
@@ -144,7 +145,7 @@ func intentsShowCommand() *cobra.Command {
 				return showIntent(cmd, in, *asJSON)
 			}
 		}
-		return fmt.Errorf("there is no intent %s; fusebox intents list --state ALL shows those that are there", args[0])
+		return noIntent(args[0])
 	}
 	return cmd
 }
@@ -200,12 +201,20 @@ so allows another attempt. Who looked and where stands in the receipt.`,
 			in = describeIntent(found)
 			return err
 		})
+		if p, ok := errors.AsType[*problem](err); ok && (p.Code == "not_found" || p.Code == "permit_unknown") {
+			err = noIntent(args[0])
+		}
 		if err != nil {
 			return err
 		}
 		return showIntent(cmd, in, *asJSON)
 	}
 	return cmd
+}
+
+// noIntent says that an id names none, in the same words wherever it was looked for.
+func noIntent(id string) error {
+	return fmt.Errorf("there is no intent %s; fusebox intents list --state ALL shows those that are there", printable(id))
 }
 
 // findingOf reads the one flag that says what was found.

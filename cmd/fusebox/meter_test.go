@@ -198,3 +198,31 @@ func TestEveryAlertHasAnOwner(t *testing.T) {
 		t.Errorf("the dashboard: %v, %d panels", err, len(dashboard.Panels))
 	}
 }
+
+// What waits, is dead or in doubt shows with its age, and a store that does not
+// answer leaves a gap instead of a zero.
+func TestGaugesOfWork(t *testing.T) {
+	dir, _ := busyDirectory(t)
+	r := inProcess(t, func(o *startOptions) { o.Config.Data = dir })
+	values, _ := scraped(get(t, r.operator+"/metrics", nil))
+	for series, want := range map[string]string{
+		`fusebox_queue_depth{breaker="provider"}`: "2", `fusebox_dead_letters`: "2", `fusebox_unknown_pending{layer="tool"}`: "2",
+		`fusebox_breaker_state{breaker="provider",layer="provider",mode="enforce",scope_class="model",state="OPEN"}`:    "1",
+		`fusebox_breaker_state{breaker="provider",layer="provider",mode="enforce",scope_class="model",state="CLOSED"}`:  "0",
+		`fusebox_breaker_state{breaker="provider",layer="provider",mode="enforce",scope_class="provider",state="OPEN"}`: "0",
+	} {
+		if values[series] != want {
+			t.Errorf("%s is %q, want %s", series, values[series], want)
+		}
+	}
+	if s := values["fusebox_queue_oldest_seconds"]; s == "" || s == "0" {
+		t.Errorf("the oldest waiting work is %q seconds old", s)
+	}
+	if err := r.client.Store().Close(); err != nil {
+		t.Fatal(err)
+	}
+	values, names := scraped(get(t, r.operator+"/metrics", nil))
+	if values["fusebox_state_store_degraded"] != "1" || names["fusebox_queue_depth"] || names["fusebox_unknown_pending"] {
+		t.Errorf("without a store: degraded %s, %v", values["fusebox_state_store_degraded"], names)
+	}
+}

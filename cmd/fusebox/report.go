@@ -22,6 +22,7 @@ type reportDoc struct {
 	Until    time.Time `json:"until"`
 	Receipts int64     `json:"receipts"` // that were read
 
+	Circuits  []circuitFigure `json:"circuits"`        // that something counted toward, or that refused a call
 	Opens     []openCount     `json:"opens"`           // by breaker and reason
 	Stopped   []stopCount     `json:"short_circuited"` // calls that were not sent, by breaker and reason
 	TimeOpen  []timeOpen      `json:"time_open"`       // by breaker
@@ -31,6 +32,18 @@ type reportDoc struct {
 	Missed    []missedOpen    `json:"missed_opens"`    // failures that no circuit stopped
 	Queue     queueFigures    `json:"queue"`
 	Cost      costDoc         `json:"cost"`
+}
+
+// A circuitFigure is what one circuit saw within the span.
+type circuitFigure struct {
+	Breaker     string `json:"breaker"`
+	Scope       string `json:"scope"`
+	State       string `json:"state"` // as its last receipt says
+	Total       int64  `json:"total"` // requests that counted at its own level
+	Successful  int64  `json:"successful"`
+	Failed      int64  `json:"failed"`
+	Rejected    int64  `json:"rejected"` // not sent because of it
+	Consecutive int64  `json:"consecutive_failures"`
 }
 
 type openCount struct {
@@ -165,7 +178,9 @@ in a row that no circuit stopped, and why.`,
 // reportOf asks the server of --server, or reads the data directory, which is
 // the same whether a server runs on it.
 func reportOf(cmd *cobra.Command, since time.Duration, missed int) (*reportDoc, error) {
-	if srv := serverNamed(cmd); srv != nil {
+	if srv, err := serverNamed(cmd); err != nil {
+		return nil, err
+	} else if srv != nil {
 		doc := &reportDoc{}
 		q := url.Values{"since": {since.String()}, "missed": {fmt.Sprint(missed)}}
 		return doc, srv.get(cmd.Context(), "/v1/report?"+q.Encode(), doc)

@@ -24,6 +24,7 @@ type reporter struct {
 	fallbacks map[string]*fallbackCount
 	open      map[circuitID]*episode
 	streaks   map[circuitID]*streak
+	circuits  map[circuitID]*circuitFigure
 	nanoUSD   int64
 }
 
@@ -33,16 +34,6 @@ type circuitID struct{ breaker, scope, cohort string }
 // covers reports whether a circuit is that of a scope or wider.
 func (c circuitID) covers(breaker, scope string) bool {
 	return c.breaker == breaker && (scope == c.scope || strings.HasPrefix(scope, c.scope+"/"))
-}
-
-// An episode is one circuit from its opening to its closing.
-type episode struct {
-	openReview
-	opened    time.Time
-	succeeded int64
-	failed    int64
-	right     bool
-	overruled bool
 }
 
 // A streak is failures in a row at one scope.
@@ -61,7 +52,7 @@ const (
 func makeReport(ctx context.Context, root string, store state.Store, since time.Duration, missed int) (*reportDoc, error) {
 	until := time.Now().UTC()
 	x := &reporter{until: until, missed: int64(missed), opens: map[openCount]int64{}, stopped: map[stopCount]int64{}, times: map[string]*timeOpen{},
-		recovery: map[string]*recoveryDoc{}, fallbacks: map[string]*fallbackCount{}, open: map[circuitID]*episode{}, streaks: map[circuitID]*streak{}}
+		recovery: map[string]*recoveryDoc{}, fallbacks: map[string]*fallbackCount{}, open: map[circuitID]*episode{}, streaks: map[circuitID]*streak{}, circuits: map[circuitID]*circuitFigure{}}
 	x.doc = &reportDoc{V: 1, Since: until.Add(-since), Until: until, Missed: []missedOpen{}, False: falseOpens{Review: []openReview{}}}
 	var err error
 	x.doc.Queue, err = queueNow(func(q state.ItemQuery) (n int64, oldest time.Time, err error) {
@@ -138,82 +129,17 @@ func (x *reporter) recovered(breaker string) *recoveryDoc {
 	return x.recovery[breaker]
 }
 
-// transition follows a circuit through its states.
-func (x *reporter) transition(r *receipts.Receipt, at time.Time) {
-	id := idOf(r)
-	switch {
-	case r.State == receipts.StateOpen && r.PrevState == receipts.StateClosed:
-		mode := r.Mode.V.String()
-		x.opens[openCount{Breaker: r.Breaker, Mode: mode, Reason: r.Reason}]++
-		x.open[id] = &episode{openReview: openReview{Breaker: r.Breaker, Scope: r.Scope, Mode: mode, Reason: r.Reason, At: at,
-			Receipts: []string{r.ID.String()}}, opened: at, right: openedBy(r)}
-		x.opened(id, r)
-	case r.State == receipts.StateOpen && r.PrevState != receipts.StateOpen:
-		x.recovered(r.Breaker).Reopened++
-		if ep := x.open[id]; ep != nil {
-			ep.right = true
-		}
-	case r.State == receipts.StateHalfOpen && r.PrevState == receipts.StateOpen:
-		x.recovered(r.Breaker).Attempts++
-	case r.State == receipts.StateClosed && r.PrevState != receipts.StateClosed:
-		x.recovered(r.Breaker).Closed++
-		if ep := x.open[id]; ep != nil {
-			x.closed(id, ep, at, false)
-		}
-	}
-}
-
-// closed ends an episode, and judges it.
-func (x *reporter) closed(id circuitID, ep *episode, at time.Time, still bool) {
-	delete(x.open, id)
-	ep.Seconds, ep.After = at.Sub(ep.opened).Seconds(), ep.succeeded
-	t := x.times[ep.Breaker]
-	if t == nil {
-		t = &timeOpen{Breaker: ep.Breaker}
-		x.times[ep.Breaker] = t
-	}
-	t.Seconds += ep.Seconds
-	t.Longest = max(t.Longest, ep.Seconds)
-	if still {
-		t.Still++
-	}
-	f := &x.doc.False
-	switch {
-	case ep.overruled:
-		f.Undone++
-		ep.Finding = "overruled"
-	case ep.right || ep.failed > 0:
-		f.Right++
-		return
-	case ep.succeeded == 0:
-		f.Unknown++
-		return
-	default:
-		f.Doubted++
-		ep.Finding = "doubtful"
-	}
-	f.Review = append(f.Review, ep.openReview)
-	if len(f.Review) > maxReview {
-		f.Review, f.More = slices.Delete(f.Review, 0, 1), f.More+1
-	}
-}
-
 // admission counts what a circuit stopped.
 func (x *reporter) admission(r *receipts.Receipt) {
 	if !r.Decision.OK || r.Decision.V == taxonomy.DecideAllow || r.State == receipts.NoState {
 		return
 	}
 	x.stopped[stopCount{Breaker: r.Breaker, Reason: r.Reason}]++
+	if c := x.circuit(idOf(r)); c != nil {
+		c.Rejected++
+	}
 	if ep := x.open[idOf(r)]; ep != nil {
 		ep.Stopped++
-	}
-}
-
-// override notes a person who closed what was open.
-func (x *reporter) override(r *receipts.Receipt) {
-	if ep := x.open[idOf(r)]; ep != nil && r.Reason == "forced_closed" {
-		ep.overruled = true
-		ep.Receipts = append(ep.Receipts, r.ID.String())
 	}
 }
 
@@ -259,6 +185,7 @@ func (x *reporter) outcome(r *receipts.Receipt, at time.Time) {
 		if f.Signal == taxonomy.SignalExcluded {
 			continue
 		}
+		x.circuit(circuitID{f.Breaker, f.Scope, cohortOf(r)}).counts(failed)
 		for id, ep := range x.open {
 			if id.cohort != cohortOf(r) || !id.covers(f.Breaker, f.Scope) || failed && id.scope != f.Scope || at.Equal(ep.opened) {
 				continue // a failure counts at its own level alone
@@ -269,22 +196,23 @@ func (x *reporter) outcome(r *receipts.Receipt, at time.Time) {
 	x.streak(r, at, succeeded)
 }
 
-// against is what a call under an open circuit says of its opening.
-func (x *reporter) against(ep *episode, r *receipts.Receipt, failed, probe bool) {
-	if probe {
-		rec := x.recovered(ep.Breaker)
-		if failed {
-			rec.Failed++
-		} else {
-			rec.Passed++
-		}
+// circuit is the figures of one circuit; nil where there are too many to list.
+func (x *reporter) circuit(id circuitID) *circuitFigure {
+	c := x.circuits[id]
+	if c == nil && len(x.circuits) < maxStreaks {
+		c = &circuitFigure{Breaker: id.breaker, Scope: id.scope, State: receipts.StateClosed.String()}
+		x.circuits[id] = c
 	}
-	if failed {
-		ep.failed++
-		return
-	}
-	if ep.succeeded++; ep.succeeded <= 2 {
-		ep.Receipts = append(ep.Receipts, r.ID.String())
+	return c
+}
+
+func (c *circuitFigure) counts(failed bool) {
+	switch {
+	case c == nil:
+	case failed:
+		c.Total, c.Failed, c.Consecutive = c.Total+1, c.Failed+1, c.Consecutive+1
+	default:
+		c.Total, c.Successful, c.Consecutive = c.Total+1, c.Successful+1, 0
 	}
 }
 
@@ -297,6 +225,11 @@ func (x *reporter) finish() {
 		x.ends(id, s)
 	}
 	d := x.doc
+	d.Circuits = make([]circuitFigure, 0, len(x.circuits))
+	for _, c := range x.circuits {
+		d.Circuits = append(d.Circuits, *c)
+	}
+	slices.SortFunc(d.Circuits, func(a, b circuitFigure) int { return strings.Compare(a.Scope, b.Scope) })
 	for k, n := range x.opens {
 		k.N = n
 		d.Opens = append(d.Opens, k)

@@ -136,6 +136,16 @@ func TestReportFigures(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("figures\n%s\nwant\n%s", got, want)
 	}
+	circuits := map[string]circuitFigure{}
+	for _, c := range d.Circuits {
+		circuits[c.Scope] = c
+	}
+	if got, want := circuits[a], (circuitFigure{"provider", a, "CLOSED", 4, 2, 2, 3, 0}); got != want {
+		t.Errorf("a circuit's figures: %+v, want %+v", got, want)
+	}
+	if circuits["tool:bank"].State != "OPEN" {
+		t.Errorf("a circuit that is open: %+v", circuits["tool:bank"])
+	}
 	f := d.False
 	if f.Right != 1 || f.Doubted != 1 || f.Undone != 1 || f.Unknown != 1 || len(f.Review) != 2 {
 		t.Fatalf("false opens: %+v", f)

@@ -22,7 +22,12 @@ func (d *reportDoc) write(w io.Writer) error {
 		}
 		return writeTable(w, header, rows)
 	}
-	var opens, stopped, times, recovery, fallbacks, review, missed [][]string
+	var circuits, opens, stopped, times, recovery, fallbacks, review, missed [][]string
+	for _, c := range d.Circuits {
+		if c.Failed+c.Rejected > 0 || c.State != "CLOSED" { // --json has the others too
+			circuits = append(circuits, []string{c.Scope, c.State, number(c.Total), number(c.Successful), number(c.Failed), number(c.Rejected), number(c.Consecutive)})
+		}
+	}
 	for _, o := range d.Opens {
 		opens = append(opens, []string{o.Breaker, o.Mode, o.Reason, number(o.N)})
 	}
@@ -50,6 +55,7 @@ func (d *reportDoc) write(w io.Writer) error {
 	}
 	f := &d.False
 	for _, err := range []error{
+		table("Circuits", "nothing failed, and nothing was refused", []string{"circuit", "state", "total", "successful", "failed", "rejected", "in a row"}, circuits),
 		table("Opens", "nothing opened", []string{"breaker", "mode", "reason", "opens"}, opens),
 		table("Calls not sent", "no circuit stopped a call", []string{"breaker", "reason", "calls"}, stopped),
 		table("Time open", "nothing was open", []string{"breaker", "all circuits", "longest", "still open"}, times),
