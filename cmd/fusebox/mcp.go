@@ -192,7 +192,7 @@ func (o *mcpOptions) declareTools(ctx context.Context, cmd *cobra.Command, args 
 	}
 	tools, err := mcpguard.Inspect(ctx, c.out, c.in)
 	_ = c.in.Close()
-	c.stop(false)
+	c.stop(ctx)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,11 @@ import (
 // closed and again once it was asked to.
 const patience = 5 * time.Second
 
+// haste is the same when we are to end ourselves: the official TypeScript client
+// kills what has not ended two seconds after it was asked, and a server whose
+// wrapper was killed may run for ever.
+const haste = 1500 * time.Millisecond
+
 // A child is an MCP server that was started by us.
 type child struct {
 	cmd   *exec.Cmd
@@ -28,6 +33,7 @@ type child struct {
 func startChild(args []string, stderr io.Writer) (*child, error) {
 	c := &child{cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
 	c.cmd.Stderr = stderr
+	ownGroup(c.cmd)
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
@@ -60,27 +66,29 @@ func plainExec(err error) error {
 }
 
 // stop ends the server as the protocol asks: its input is closed; then it is
-// asked, at once where somebody is in a hurry, and then it is made to.
-func (c *child) stop(hurry bool) {
-	if !hurry && c.wait(patience) {
+// asked, at once when ctx ends, and then it is made to.
+func (c *child) stop(ctx context.Context) {
+	if c.wait(patience, ctx.Done()) {
 		return
 	}
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended
-	if !c.wait(patience) {
-		_ = c.cmd.Process.Kill()
+	signalGroup(c.cmd, syscall.SIGTERM)
+	if !c.wait(patience, ctx.Done()) && !c.wait(haste, nil) {
+		signalGroup(c.cmd, syscall.SIGKILL)
 		<-c.ended
 	}
 }
 
-func (c *child) wait(d time.Duration) bool {
+// wait reports whether the server ended in time, and before cut.
+func (c *child) wait(d time.Duration, cut <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-c.ended:
 		return true
 	case <-t.C:
-		return false
+	case <-cut:
 	}
+	return false
 }
 
 // status is how the server ended, as shells say it.
@@ -105,7 +113,7 @@ func wrap(ctx context.Context, guard *mcpguard.Guard, who mcpguard.Identity, arg
 		_ = relay.FromClient(work, stdin) // however it ends, there is nothing more to carry
 		// A server whose input ends may drop what it is doing: calls that are out
 		// get their answer first, or their outcome would be anybody's guess.
-		for end := time.Now().Add(patience); relay.Waiting() > 0 && time.Now().Before(end) && !c.wait(10*time.Millisecond); {
+		for end := time.Now().Add(patience); relay.Waiting() > 0 && time.Now().Before(end) && !c.wait(10*time.Millisecond, nil); {
 		}
 		_ = c.in.Close()
 		close(asked)
@@ -117,14 +125,14 @@ func wrap(ctx context.Context, guard *mcpguard.Guard, who mcpguard.Identity, arg
 	}()
 	select {
 	case <-asked:
-		c.stop(false)
+		c.stop(ctx)
 	case <-ctx.Done():
 		_ = c.in.Close()
-		c.stop(true)
+		c.stop(ctx)
 	case <-c.ended:
 	case <-answered: // it closed its output: it will say no more
 		_ = c.in.Close()
-		c.stop(false)
+		c.stop(ctx)
 	}
 	// A process that the server left behind may hold its output open.
 	select {

@@ -23,6 +23,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 // The official Go SDKs with fusebox as the transport of their HTTP client, under
 // the built-in policy: a refusal is an answer that they do not retry (R-OPS-1).
 func TestEmbedded(t *testing.T) {
+	t.Parallel()
 	u := startUpstream(t)
 	box, err := sdk.Open(t.Context(), sdk.Config{Data: t.TempDir()}, sdk.Parts{})
 	if err != nil {

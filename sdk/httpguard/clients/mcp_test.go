@@ -3,13 +3,17 @@ package clients
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // everything is the reference server that uses every part of the protocol.
@@ -19,6 +23,7 @@ const everything = "node_modules/@modelcontextprotocol/server-everything/dist/in
 // not sent is told as a result, and a call whose end nobody knows is not sent
 // twice (R-OPS-1, R-CALL-3), not under another session either.
 func TestMCP(t *testing.T) {
+	t.Parallel()
 	connects := map[string]func(*testing.T, endpoint) mcpClient{"typescript": connectNode, "go": connectGo}
 	rules := policies(t, "1h")
 	for name, connect := range connects {
@@ -51,11 +56,39 @@ func overPipes(t *testing.T, rules string) stage {
 		t.Fatal(err)
 	}
 	command := []string{s.bin, "mcp", "--name", "everything", "--policies", rules, "--data", s.data, "--",
-		"sh", "-c", `tee -a "$0" | node "$1" stdio`, heard, node}
+		"sh", "-c", `echo $$ >> "$0.pids"; tee -a "$0" | node "$1" stdio`, heard, node}
+	t.Cleanup(func() { ended(t, heard+".pids") })
 	return stage{to: endpoint{command: command}, unknowns: s.unknowns, sent: func(tool string) int {
 		b, _ := os.ReadFile(heard) // a file that is not there yet holds no call
 		return callsOf(tool, bytes.Split(b, []byte("\n")))
 	}}
+}
+
+// ended waits until no server runs any more. This one ignores the end of its
+// input, so that it ends only when it is told; and clients that wait two seconds
+// before they kill fusebox must not leave it behind.
+func ended(t *testing.T, pids string) {
+	b, err := os.ReadFile(pids)
+	if err != nil {
+		t.Error(err)
+	}
+	for word := range strings.FieldsSeq(string(b)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := func() bool {
+			return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) && errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH)
+		}
+		for tries := 0; !gone(); tries++ {
+			if tries == 600 {
+				t.Errorf("the server's process %d still runs", pid)
+				_ = syscall.Kill(-pid, syscall.SIGKILL) // so that it does not run for ever
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
 }
 
 // overHTTP puts the server behind fusebox serve, with a tap before it.

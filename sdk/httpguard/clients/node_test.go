@@ -3,6 +3,7 @@ package clients
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -21,7 +22,7 @@ type ask struct {
 	Headers map[string]string `json:"headers"`
 }
 
-// Got is what the client's caller was told.
+// A got is what the client's caller was told.
 type got struct {
 	ID    int       `json:"id"`
 	Text  string    `json:"text"`
@@ -37,6 +38,18 @@ type gotError struct {
 	Code    string   `json:"code"`
 	Layer   string   `json:"layer"` // of the header fusebox-layer
 	Fusebox *fusebox `json:"fusebox"`
+}
+
+// String is short: some clients put the whole answer into their message.
+func (g got) String() string {
+	s := fmt.Sprintf("told %q, tools %q, clean %t", g.Text, g.Tools, g.Clean)
+	if e := g.Error; e != nil {
+		s += fmt.Sprintf(", %s %.200q, status %d, code %q, layer %q", e.Name, e.Message, e.Status, e.Code, e.Layer)
+		if e.Fusebox != nil {
+			s += fmt.Sprintf(", fusebox %+v", *e.Fusebox)
+		}
+	}
+	return s
 }
 
 // fusebox is the member of an error that says it all.

@@ -10,6 +10,7 @@ import (
 // and in no other way; when it is back, the client's own calls find out (R-BRK-5,
 // R-FLT-4, R-FLT-5).
 func TestProbes(t *testing.T) {
+	t.Parallel()
 	u := startUpstream(t)
 	box := startFusebox(t, policies(t, "1s"), fmt.Sprintf("[[upstream]]\nname = \"p\"\ndialect = \"openai\"\nurl = \"%s/openai/recover\"\n", u.url))
 	wire := startTap(t, strings.TrimPrefix(box.agent, "http://"))
