@@ -31,6 +31,7 @@ type server struct {
 	operators   []sdk.Operator
 	operations  operations
 	policy      func() sdk.PolicyStatus
+	page        page
 }
 
 // agentPlane is what agents talk to: the decision API under /v1/, and the
@@ -59,23 +60,21 @@ func (s *server) agentPlane() http.Handler {
 // operator's token, on the loopback too.
 func (s *server) operatorPlane() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", s.statusPage)
-	mux.HandleFunc("GET /status.json", s.statusJSON)
-	mux.HandleFunc("GET /page.css", pageStyle)
+	s.pageRoutes(mux)
 	mux.HandleFunc("GET /healthz", s.health)
 	mux.HandleFunc("GET /v1/breakers", s.breakers)
 	mux.HandleFunc("GET /v1/intents", s.intents)
 	mux.HandleFunc("GET /v1/queue", s.getQueue)
 	mux.HandleFunc("GET /v1/approvals", s.getApprovals)
 	mux.HandleFunc("GET /v1/rollout", s.getRollout)
-	mux.HandleFunc("POST /v1/rollout/{step}", s.changes(mayOperate, s.postRollout))
-	mux.HandleFunc("POST /v1/overrides", s.changes(mayOperate, s.postOverride))
-	mux.HandleFunc("POST /v1/queue/{id}", s.changes(mayOperate, s.postQueue))
-	mux.HandleFunc("POST /v1/approvals", s.changes(mayApprove, s.postApproval))
-	mux.HandleFunc("POST /v1/reconcile", s.changes(mayOperate, func(w http.ResponseWriter, r *http.Request, who string) error {
+	mux.HandleFunc("POST /v1/rollout/{step}", s.receipted(s.changes(mayOperate, s.postRollout)))
+	mux.HandleFunc("POST /v1/overrides", s.receipted(s.changes(mayOperate, s.postOverride)))
+	mux.HandleFunc("POST /v1/queue/{id}", s.receipted(s.changes(mayOperate, s.postQueue)))
+	mux.HandleFunc("POST /v1/approvals", s.receipted(s.changes(mayApprove, s.postApproval)))
+	mux.HandleFunc("POST /v1/reconcile", s.receipted(s.changes(mayOperate, func(w http.ResponseWriter, r *http.Request, who string) error {
 		s.reconcileAs(w, r, who)
 		return nil
-	}))
+	})))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.meter.registry, promhttp.HandlerOpts{}))
 	return guard(s.hosts, deadlines(s.operatorsOnly(mux)))
 }
