@@ -39,6 +39,7 @@ var pageFuncs = template.FuncMap{
 	"words":    words,
 	"short":    short,
 	"allowed":  allowed,
+	"tail":     shortID,
 	"gateMood": func(result string) string { return map[string]string{"holds": "good", "breaks": "bad"}[result] },
 	"since":    func(now, t time.Time) string { return ago(now.Sub(t)) },
 	"until": func(now, t time.Time) string {

@@ -12,10 +12,17 @@ import (
 // receiptHeader names the receipt of a change that was made.
 const receiptHeader = "Fusebox-Receipt"
 
+// changeTimeout bounds one change; its answer is given up on at the same time.
+const changeTimeout = 2 * apiTimeout
+
 // receipted lets the answer of a change name the receipt that it left, which is
-// on disk when the answer leaves.
+// on disk when the answer leaves. A change that began is carried through, also
+// when whoever asked does not wait.
 func (s *server) receipted(change http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
 		from := s.log.Reader().Size()
 		a := &keptAnswer{header: w.Header(), status: http.StatusOK}
 		change(a, r)

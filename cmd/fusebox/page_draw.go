@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -27,9 +28,9 @@ func gaugeOf(label, says string, value, limit, scale float64) gauge {
 // that is not watched is not drawn.
 func (c *openDoc) Gauges() (out []gauge) {
 	w := &c.Window
-	share := func(v float64) string { return strconv.FormatFloat(v*100, 'f', -1, 64) + " %" }
+	share := func(v float64) string { return strconv.FormatFloat(math.Round(v*1000)/10, 'f', -1, 64) + " %" }
 	if w.MaxRatio > 0 {
-		out = append(out, gaugeOf("failed", fmt.Sprintf("%.0f %%, limit %s", c.Ratio*100, share(w.MaxRatio)), c.Ratio, w.MaxRatio, 1),
+		out = append(out, gaugeOf("failed", share(c.Ratio)+", limit "+share(w.MaxRatio), c.Ratio, w.MaxRatio, 1),
 			gaugeOf("samples", fmt.Sprintf("%d, at least %d", c.Samples, w.MinSamples), float64(c.Samples), float64(w.MinSamples), max(float64(c.Samples), 2*float64(w.MinSamples))))
 	}
 	if w.MaxRow > 0 {
@@ -39,7 +40,7 @@ func (c *openDoc) Gauges() (out []gauge) {
 		out = append(out, gaugeOf("unknown", fmt.Sprintf("%d, limit %d", w.Unknown, w.MaxUnknown), float64(w.Unknown), float64(w.MaxUnknown), max(float64(w.Unknown), 2*float64(w.MaxUnknown))))
 	}
 	if w.MaxSlow > 0 && w.Slow > 0 {
-		out = append(out, gaugeOf("slow", fmt.Sprintf("%.0f %% over %s, limit %s", w.Slow*100, w.SlowOver, share(w.MaxSlow)), w.Slow, w.MaxSlow, 1))
+		out = append(out, gaugeOf("slow", share(w.Slow)+" over "+w.SlowOver+", limit "+share(w.MaxSlow), w.Slow, w.MaxSlow, 1))
 	}
 	return out
 }
@@ -71,7 +72,11 @@ func (c *openDoc) Bars() (out []bar) {
 
 // BarsSay is the drawing in words.
 func (c *openDoc) BarsSay() string {
-	return fmt.Sprintf("%d of %d failed in the last %s", c.Failures, c.Samples, c.Window.Over)
+	unknown := ""
+	if c.Window.Unknown > 0 {
+		unknown = fmt.Sprintf(" and %d UNKNOWN", c.Window.Unknown)
+	}
+	return fmt.Sprintf("%d of %d failed%s in the last %s", c.Failures, c.Samples, unknown, c.Window.Over)
 }
 
 // words writes a code of ours as people would read it.
@@ -84,4 +89,12 @@ func short(version any) string {
 		return v[:i+20] + "…"
 	}
 	return v
+}
+
+// shortID is the end of an id: the beginnings of those of one night are the same.
+func shortID(id string) string {
+	if len(id) != 36 {
+		return id
+	}
+	return "…" + id[24:]
 }

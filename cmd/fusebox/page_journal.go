@@ -110,7 +110,7 @@ func (j *journal) note(r *receipts.Receipt) {
 		j.changes = keepLatest(j.changes, movedDoc{at, r.Layer.String(), r.Scope, r.PrevState.String(), r.State.String(), r.Reason, r.ID.String()}, journalKept)
 	case r.Kind == receipts.KindAdmission:
 		j.asked(r, at)
-	case r.By == "" || r.Kind == receipts.KindRollout && r.Step == nil:
+	case r.By == "" || r.By == "engine" || r.Kind == receipts.KindRollout && r.Step == nil:
 	case slices.Contains(byPeople, r.Kind):
 		p := personDoc{At: at, By: r.By, What: r.Reason, About: r.Scope, Receipt: r.ID.String()}
 		switch {
@@ -145,9 +145,7 @@ func (j *journal) asked(r *receipts.Receipt, at time.Time) {
 		j.asks[i].Receipt = r.ID.String()
 	case waits:
 		a := askDoc{RequestID: r.RequestID, Operation: r.Operation, Tenant: r.Tenant, Agent: r.Agent, Since: at, Times: 1, Receipt: r.ID.String()}
-		if parts := strings.SplitN(strings.TrimPrefix(r.Scope, "authority:"), "/", 3); len(parts) == 3 {
-			a.ActionClass = parts[2]
-		}
+		a.ActionClass = r.Scope[strings.LastIndexByte(r.Scope, '/')+1:] // "authority:agent/tool/class"
 		j.asks = keepLatest(j.asks, a, asksKept)
 	}
 }

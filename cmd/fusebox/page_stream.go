@@ -23,7 +23,7 @@ const (
 // A message tells which parts of the page changed, by their names, and which
 // circuits changed their state.
 type message struct {
-	Changed     []string        `json:"changed"`
+	Changed     []string   `json:"changed"`
 	Transitions []movedDoc `json:"transitions"`
 }
 
@@ -169,7 +169,7 @@ func (d *statusDoc) parts(slow bool, was map[string][32]byte) map[string][32]byt
 	put("unknown", d.Unknown, d.MoreUnknown, d.StoreError)
 	put("asks", d.Asks, d.Approvals, d.StoreError)
 	put("queue", d.Queue, d.Dead, d.MoreQueue, d.MoreDead, d.StoreError)
-	put("policy", d.Policy, d.Source, d.PolicyError, d.Warnings)
+	put("policy", d.Policy, d.Trial, d.Source, d.PolicyError, d.Warnings)
 	put("history", d.Transitions, d.People)
 	if slow || was == nil {
 		put("rollout", d.Rollout)
@@ -209,6 +209,7 @@ func (s *server) getEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("X-Accel-Buffering", "no")
 	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Time{}) // the deadline of an API request would end the stream
 	send := func(event string, v any) bool {
 		b, err := json.Marshal(v)
 		if err != nil {

@@ -39,7 +39,7 @@ type statusDoc struct {
 	MoreDead    int                    `json:"more_dead"`
 	StoreError  string                 `json:"store_error,omitempty"`
 	Rollout     *trialDoc              `json:"rollout,omitempty"`
-	Transitions []movedDoc        `json:"transitions"` // the latest, newest first
+	Transitions []movedDoc             `json:"transitions"` // the latest, newest first
 	People      []personDoc            `json:"changes"`     // what people changed, newest first
 	Breakers    []breakerDoc           `json:"breakers"`
 	Evidence    evidenceDoc            `json:"evidence"`

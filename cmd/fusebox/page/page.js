@@ -235,13 +235,15 @@ async function send(event) {
   }
   const { d, change } = asking;
   const [path, body] = change.sends(d, f);
+  wrong("");
   busy($("ask-yes"), true);
   try {
     const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
     const said = await answer.json().catch(() => ({}));
     if (!answer.ok) {
       const p = said.error || {};
-      return wrong(`Nothing was changed: ${p.field ? p.field + ": " : ""}${p.message || "status " + answer.status}`, { evidence: "reason", permit: "finding" }[p.field] || p.field);
+      const how = answer.status < 500 ? "Nothing was changed" : "It may have been done; look under Latest before you try again";
+      return wrong(`${how}: ${p.field ? p.field + ": " : ""}${p.message || "status " + answer.status}`, { evidence: "reason", permit: "finding" }[p.field] || p.field);
     }
     $("ask").close();
     result(`${change.title}: done. ${f.scope || d.name || d.about}.`, answer.headers.get("fusebox-receipt"));
