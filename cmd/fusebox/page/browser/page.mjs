@@ -240,6 +240,7 @@ try {
   console.log(`${steps} steps passed; screenshots in ${shots}`);
 } catch (err) {
   console.error("FAIL  " + err.message + "\n" + (err.stack || "").split("\n").filter((l) => l.includes(".mjs")).slice(0, 4).join("\n"));
+  console.error("circuits: " + await h.status().then((d) => d.open.map((c) => `${c.scope} ${c.state} ${c.override || ""}`).join("; "), (e) => e.message));
   process.exitCode = 1;
 } finally {
   await browser.close();
