@@ -29,8 +29,9 @@ type whyKey struct {
 }
 
 type whyFound struct {
-	why  []explanation
-	next time.Time // look again then; zero is never
+	why   []explanation
+	next  time.Time // look again then; zero is never
+	tries int
 }
 
 // explain fills in why the worst circuits are as they are.
@@ -44,9 +45,9 @@ func (c *whyCache) explain(s *server, list []openDoc) {
 		key := whyKey{d.Key, d.StateVersion, d.Reason, d.Override, d.OverrideEnd.Unix()}
 		f, ok := was[key]
 		if !ok || !f.next.IsZero() && now.After(f.next) {
-			f = whyFound{why: s.whyOpen(d)}
-			if len(f.why) == 0 {
-				f.next = now.Add(2 * time.Second)
+			f = whyFound{why: s.whyOpen(d), tries: f.tries + 1}
+			if len(f.why) == 0 { // not in the files yet, or no more: each look may cost all logs
+				f.next = now.Add(time.Second << min(f.tries, 9))
 			}
 		}
 		c.kept[key] = f
@@ -62,9 +63,9 @@ func (s *server) whyOpen(d *openDoc) (out []explanation) {
 		kind = receipts.KindOverride
 	}
 	q := receipts.Query{Kinds: []receipts.Kind{kind}, Scope: d.Scope, Newest: true, Limit: 1}
-	own := []*receipts.Reader{s.log.Reader()}
-	for _, logs := range [](func() []*receipts.Reader){func() []*receipts.Reader { return own }, s.allLogs} {
-		readers := logs() // another process on this directory may have written it
+	own := func() []*receipts.Reader { return []*receipts.Reader{s.log.Reader()} }
+	for _, logs := range []func() []*receipts.Reader{own, s.allLogs} { // another process may have written it
+		readers := logs()
 		for e, err := range receipts.All(readers, q) {
 			if err != nil {
 				break

@@ -177,8 +177,10 @@ func (d *statusDoc) headline() {
 		d.Headline, d.Mood = plural(open, "circuit is", "circuits are")+" open", "bad"
 	case unknown > 0:
 		d.Headline, d.Mood = plural(unknown, "write is", "writes are")+" UNKNOWN", "warn"
+	case d.OpenCount() > 0:
+		d.Headline, d.Mood = plural(d.OpenCount(), "circuit is", "circuits are")+" not closed", "warn"
 	case len(d.Open) > 0:
-		d.Headline, d.Mood = plural(len(d.Open)+d.MoreOpen, "circuit is", "circuits are")+" not closed", "warn"
+		d.Headline, d.Mood = plural(len(d.Open), "circuit is", "circuits are")+" held closed by hand", "warn"
 	case people > 0:
 		d.Headline, d.Mood = plural(people, "request waits", "requests wait")+" for an approval", "warn"
 	default:
