@@ -24,6 +24,8 @@ type node struct {
 
 	mu sync.Mutex // taken with lock and given up with unlock only
 	c  Circuit
+
+	planted uint64 // the version that it was made with; never changed
 }
 
 // Bits of node.word. A word of which no bit of busy is set admits everything.

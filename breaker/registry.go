@@ -301,7 +301,7 @@ func (k *kept) crowded() *node {
 func (g *Registry) plant(k *kept, key string, parent *node) *node {
 	n := &node{key: key, parent: parent}
 	n.seq.Store(g.floorSeq)
-	n.c.Version = g.floorVersion
+	n.c.Version, n.planted = g.floorVersion, g.floorVersion
 	n.word.Store(wordOf(&n.c))
 	n.beside.Store(shut)
 	n.of.Store(k)

@@ -23,10 +23,16 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 	defer n.unlock()
 	of := n.of.Load()
 	was := n.c
+	// A circuit that never moved here has its version from the floor, and so from
+	// other keys: what is stored of this one is not older.
+	unmoved := was.Version == n.planted && was.State == Closed
+	if unmoved {
+		was.Version = 0
+	}
 	if c.Version < was.Version || c.Version == was.Version && c.State.severity() < was.State.severity() {
 		return false, nil, nil
 	}
-	if c.Version == was.Version && c.State == was.State && !was.Idle(&of.Rule, now) {
+	if (unmoved || c.Version == was.Version) && c.State == was.State && !was.Idle(&of.Rule, now) {
 		c.Window, c.Row = was.Window, was.Row
 		c.Until = later(c.Until, was.Until)
 	}
