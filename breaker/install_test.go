@@ -28,6 +28,17 @@ func TestInstallBesideAHigherFloor(t *testing.T) {
 				t.Fatalf("the call did not count: %+v", c)
 			}
 		}
+		// Counts that another process kept move nothing: a call that is out is not late.
+		p := g.Path(modelOp(), second)
+		tk, _ := p.Admit(Ask{Operation: modelOp()}, second)
+		counted := Circuit{Version: 1, Row: 1, High: second, Window: Window{Start: second, Last: second, Used: true, Sum: Tally{Failed: 1}, Ring: [MaxBuckets]Tally{{Failed: 1}}}}
+		if _, changes, err := g.Install(key, counted, second); err != nil || len(changes) > 0 {
+			t.Errorf("used %t: counts are taken for a change: %v, %v", used, changes, err)
+		}
+		p.Record(tk, []taxonomy.Feed{{Layer: taxonomy.LayerProvider, Breaker: "provider", Level: "provider", Signal: taxonomy.SignalFailure}}, Result{Outcome: taxonomy.Failed, Class: taxonomy.TransientTransport}, second)
+		if c, _ := g.Circuit(key); c.Row != 2 {
+			t.Errorf("used %t: %d failures in a row, want 2", used, c.Row)
+		}
 		open := Circuit{State: Open, Version: 1, Reason: ByConsecutive, Since: second, Until: 90 * second, Override: &Override{Kind: ForcedOpen, Until: 600 * second, By: "ann", Why: "x"}, Decided: 1}
 		if ok, _, err := g.Install(key, open, second); err != nil || !ok {
 			t.Errorf("used %t: an open circuit is not taken in: %v", used, err)

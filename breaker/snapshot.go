@@ -25,14 +25,15 @@ func (g *Registry) Install(key string, c Circuit, now Instant) (bool, []Change, 
 	was := n.c
 	// A circuit that never moved here has its version from the floor, and so from
 	// other keys: what is stored of this one is not older.
-	unmoved := was.Version == n.planted && was.State == Closed
-	if unmoved {
-		was.Version = 0
-	}
-	if c.Version < was.Version || c.Version == was.Version && c.State.severity() < was.State.severity() {
+	idle := was.Idle(&of.Rule, now)
+	floor := was.Version == n.planted && was.State == Closed && (idle || wordOf(&c)&busy != 0)
+	if older := c.Version < was.Version || c.Version == was.Version && c.State.severity() < was.State.severity(); older && !floor {
 		return false, nil, nil
 	}
-	if (unmoved || c.Version == was.Version) && c.State == was.State && !was.Idle(&of.Rule, now) {
+	if floor && c.State == Closed {
+		c.Version = max(c.Version, was.Version) // nothing moved, so calls that are out are not late
+	}
+	if c.Version == was.Version && c.State == was.State && !idle {
 		c.Window, c.Row = was.Window, was.Row
 		c.Until = later(c.Until, was.Until)
 	}

@@ -189,7 +189,7 @@ func (c *openDoc) rank() int {
 // worstFirst orders circuits by what they stop, the latest first among equals.
 func worstFirst(list []openDoc) {
 	slices.SortStableFunc(list, func(a, b openDoc) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), b.Since.Compare(a.Since), strings.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), strings.Compare(a.Cohort, b.Cohort), b.Since.Compare(a.Since), strings.Compare(a.Key, b.Key))
 	})
 }
 

@@ -143,15 +143,15 @@ var partNames = []string{"headline", "layers", "open", "unknown", "asks", "queue
 // parts move with all traffic; between their turns they are as they were.
 func (d *statusDoc) parts(slow bool, was map[string][32]byte) map[string][32]byte {
 	type circuit struct {
-		Key, State, Mode, Reason, Detail, Override, By string
-		Version, Samples, Failures                     uint64
-		Row, Why                                       int
-		Asks                                           time.Time
+		Key, Cohort, State, Mode, Reason, Detail, Override, By string
+		Version, Samples, Failures                             uint64
+		Row, Why                                               int
+		Asks                                                   time.Time
 	}
 	open := make([]circuit, 0, len(d.Open))
 	for i := range d.Open {
 		c := &d.Open[i]
-		open = append(open, circuit{c.Key, c.State, c.Mode, c.Reason, c.Detail, c.Override, c.OverrideBy, c.StateVersion, c.Samples, c.Failures,
+		open = append(open, circuit{c.Key, c.Cohort, c.State, c.Mode, c.Reason, c.Detail, c.Override, c.OverrideBy, c.StateVersion, c.Samples, c.Failures,
 			int(c.Consecutive), len(c.Why), c.RetryAt.Round(10 * time.Second)})
 	}
 	out := map[string][32]byte{}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/receipts"
 )
 
@@ -22,6 +23,7 @@ type whyCache struct {
 
 type whyKey struct {
 	circuit  string
+	cohort   string
 	version  uint64
 	reason   string
 	override string
@@ -42,7 +44,7 @@ func (c *whyCache) explain(s *server, list []openDoc) {
 	c.kept = make(map[whyKey]whyFound, mostExplained)
 	for i := range list[:min(len(list), mostExplained)] {
 		d := &list[i]
-		key := whyKey{d.Key, d.StateVersion, d.Reason, d.Override, d.OverrideEnd.Unix()}
+		key := whyKey{d.Key, d.Cohort, d.StateVersion, d.Reason, d.Override, d.OverrideEnd.Unix()}
 		f, ok := was[key]
 		if !ok || !f.next.IsZero() && now.After(f.next) {
 			f = whyFound{why: s.whyOpen(d), tries: f.tries + 1}
@@ -62,7 +64,7 @@ func (s *server) whyOpen(d *openDoc) (out []explanation) {
 	if d.Override != "" {
 		kind = receipts.KindOverride
 	}
-	q := receipts.Query{Kinds: []receipts.Kind{kind}, Scope: d.Scope, Newest: true, Limit: 1}
+	q := receipts.Query{Kinds: []receipts.Kind{kind}, Scope: d.Scope, Newest: true}
 	own := func() []*receipts.Reader { return []*receipts.Reader{s.log.Reader()} }
 	for _, logs := range []func() []*receipts.Reader{own, s.allLogs} { // another process may have written it
 		readers := logs()
@@ -70,10 +72,14 @@ func (s *server) whyOpen(d *openDoc) (out []explanation) {
 			if err != nil {
 				break
 			}
+			if kind == receipts.KindTransition && (e.Receipt.Cohort == engine.CohortCandidate) != (d.Cohort != "") {
+				continue // of the other arm of a canary
+			}
 			out = append(out, s.explainEntry(&e, readers))
 			if cause, err := receipts.Find(readers, e.Receipt.Parent); !e.Receipt.Parent.IsZero() && err == nil {
 				out = append(out, s.explainEntry(&cause, readers))
 			}
+			break
 		}
 		if len(out) > 0 {
 			break

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine"
 	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -110,6 +111,15 @@ func (s *server) statusCircuits(d *statusDoc) {
 			d.Open = append(d.Open, describeOpen(&l, at))
 		}
 		byBreaker[l.Breaker] = n
+	}
+	if canary := s.engine.CanaryBreakers(); canary != nil { // of other settings: shown, and not counted among these
+		for _, l := range canary.List(false, s.clock.Mono()) {
+			if l.Circuit.State != breaker.Closed || l.Circuit.Override != nil {
+				c := describeOpen(&l, at)
+				c.Cohort = engine.CohortCandidate
+				d.Open = append(d.Open, c)
+			}
+		}
 	}
 	for _, b := range s.engine.Breakers().Settings() {
 		n := byBreaker[b.Name]

@@ -194,7 +194,7 @@ try {
     await page.waitForSelector('#link[data-state="lost"]');
     assert.match(await page.textContent("#lost"), /Connection lost at \d\d:\d\d:\d\d UTC, trying again/);
     await check(page, "lost");
-    await shot(page, "lost-light");
+    await page.screenshot({ path: shots + "/lost-light.png" });
     await button(page.locator("article.circuit", { hasText: "provider:half/-/gpt-x" }), /^Release/).click();
     await page.locator("#ask [name=reason]").fill("while it is down");
     await page.click("#ask-yes");
