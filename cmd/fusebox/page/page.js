@@ -58,8 +58,7 @@ function swap(old, fresh) {
   (again || old.querySelector("h2[tabindex]"))?.focus({ preventScroll: true });
 }
 
-let fetching = null;
-let wanted = new Set();
+let fetching = null, wanted = new Set();
 
 // refresh draws parts anew; without names, all of them.
 async function refresh(names) {
@@ -81,8 +80,8 @@ async function refresh(names) {
         }
         $("lost").hidden = !lostSince;
       }
-    } catch (err) {
-      lost(err.message);
+    } catch {
+      lost();
     } finally {
       fetching = null;
     }
