@@ -77,7 +77,7 @@ func TestPageStream(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := r.planes[1].Shutdown(ctx); err != nil {
-		t.Errorf("a page that is followed holds the server's end up: %v", err)
+		t.Fatalf("a page that is followed holds the server's end up: %v", err)
 	}
 	for range events { // ends
 	}
