@@ -8,7 +8,7 @@ FUZZTIME ?= 20s
 DAY     ?= 1000000
 LOAD    ?= 60s
 
-.PHONY: help build run demo test race check policies alerts api cases day load bench fleet fuzz campaigns clients cover lint clean
+.PHONY: help build run demo page test race check policies alerts api cases day load bench fleet fuzz campaigns clients cover lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ run: build ## start the server with the built-in policy (127.0.0.1:4141 and :414
 
 demo: build ## watch a scripted agent against a misbehaving remote, under 30 s
 	$(BIN) demo
+
+page: build ## the operator page in headless Chromium; needs node 20, npm and Chromium
+	$(GO) build -o bin/seed ./cmd/fusebox/testdata/seed
+	@sh cmd/fusebox/page/browser/run
 
 bin/opa: # the stock opa tool, which the policies are tested with; a few minutes when nothing is cached
 	@mkdir -p bin

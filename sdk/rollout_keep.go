@@ -153,9 +153,8 @@ func (c *Client) storeCandidate(ctx context.Context, id string, raw []byte) erro
 	return nil
 }
 
-// loadCandidate compiles the copy. What does not have the version of the rollout
-// is not what was put on trial.
-func (c *Client) loadCandidate(ctx context.Context, r *Rollout, prev *loaded) (*loaded, error) {
+// Candidate is the bundle that a rollout has on trial, as its copy was kept.
+func (c *Client) Candidate(ctx context.Context, r *Rollout) (*policies.Bundle, error) {
 	docs, err := c.store.Load(ctx, rolloutBundles+r.ID)
 	if err != nil {
 		return nil, fmt.Errorf("rollout %s: read its candidate: %w", r.ID, err)
@@ -166,6 +165,16 @@ func (c *Client) loadCandidate(ctx context.Context, r *Rollout, prev *loaded) (*
 	b, err := policies.OpenArchive(docs[0].Data, policies.Options{Name: r.Source})
 	if err != nil {
 		return nil, fmt.Errorf("rollout %s: %w", r.ID, err)
+	}
+	return b, nil
+}
+
+// loadCandidate compiles the copy. What does not have the version of the rollout
+// is not what was put on trial.
+func (c *Client) loadCandidate(ctx context.Context, r *Rollout, prev *loaded) (*loaded, error) {
+	b, err := c.Candidate(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	// It passed its tests when the rollout began, and its version says that it is
 	// the same.

@@ -216,7 +216,7 @@ func TestOperatorPlane(t *testing.T) {
 	}
 }
 
-// The page runs nothing, cannot be framed and is not stored.
+// The page runs its own script only, cannot be framed and is not stored.
 func TestPageHeaders(t *testing.T) {
 	r := inProcess(t, nil)
 	resp, err := http.Get(r.operator + "/")
@@ -225,7 +225,7 @@ func TestPageHeaders(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	csp := resp.Header.Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "form-action 'none'"} {
+	for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "frame-ancestors 'none'", "form-action 'none'", "base-uri 'none'"} {
 		if !strings.Contains(csp, want) {
 			t.Errorf("content security policy %q lacks %s", csp, want)
 		}
@@ -233,8 +233,8 @@ func TestPageHeaders(t *testing.T) {
 	if strings.Contains(csp, "unsafe") || resp.Header.Get("X-Frame-Options") != "DENY" || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("headers: %v", resp.Header)
 	}
-	if page, _ := io.ReadAll(resp.Body); strings.Contains(string(page), "<script") || strings.Contains(string(page), "style=") {
-		t.Error("the page holds a script or an inline style, which its own policy forbids")
+	if page, _ := io.ReadAll(resp.Body); strings.Count(string(page), "<script") != 1 || !strings.Contains(string(page), `<script src="/page.js" type="module"></script>`) || strings.Contains(string(page), "style=") {
+		t.Error("the page holds an inline script or style, which its own policy forbids")
 	}
 }
 

@@ -244,10 +244,10 @@ func (g *gauges) receipts() {
 	g.set("receipts_unsynced_bytes", float64(st.UnsyncedBytes))
 	g.set("receipts_sealed", float64(st.Sealed))
 	g.set("receipts_checkpoint_age_seconds", age(st.LastCheckpoint))
-	if v := g.s.verified.Load(); v != nil {
-		g.set("receipts_verify_ok", truth(v.ok))
-		g.set("receipts_verified_size", float64(v.size))
-		g.set("receipts_verify_age_seconds", age(v.at))
+	if v := g.s.page.verified.Load(); v != nil {
+		g.set("receipts_verify_ok", truth(v.Status != string(receipts.Fail)))
+		g.set("receipts_verified_size", float64(v.Receipts))
+		g.set("receipts_verify_age_seconds", age(v.At))
 	}
 }
 

@@ -51,7 +51,7 @@ func TestAlertsNameWhatIsMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.srv.server.verifyReceipts(ctx)
+	d.srv.server.verifyLogs(ctx)
 	text := get(t, d.srv.operator+"/metrics", nil)
 	values, names := scraped(text)
 	for _, file := range []string{"alerts/fusebox.rules.yml", "alerts/dashboard.json", "alerts/fusebox.test.yml", "README.md"} {

@@ -3,7 +3,6 @@ package main
 import (
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/fusebox-dev/fusebox/engine"
@@ -35,8 +34,8 @@ type server struct {
 	operations  operations
 	policy      func() sdk.PolicyStatus
 	spans       *spans
-	verified    atomic.Pointer[verification] // nil before the first look at the receipts
 	plugins     func() []sdk.PluginStatus
+	page        page
 }
 
 // agentPlane is what agents talk to: the decision API under /v1/, and the
@@ -58,10 +57,13 @@ func (s *server) agentPlane() http.Handler {
 // operator's token, on the loopback too.
 func (s *server) operatorPlane() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", s.statusPage)
-	mux.HandleFunc("GET /page.css", pageStyle)
+	s.pageRoutes(mux)
 	for _, e := range s.operatorEndpoints() {
-		mux.HandleFunc(e.method+" "+e.path, e.handle)
+		handle := e.handle
+		if e.may != nil {
+			handle = s.receipted(handle)
+		}
+		mux.HandleFunc(e.method+" "+e.path, handle)
 	}
 	return guard(s.hosts, unframed(s.deadlines(s.knock(s.operatorToken, s.operatorsOnly(mux)))))
 }

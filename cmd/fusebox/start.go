@@ -266,6 +266,7 @@ func tlsConfig(l sdk.Listen) (*tls.Config, error) {
 
 func (r *running) serve(l net.Listener, h http.Handler) {
 	srv := newHTTPServer(h, r.logger)
+	srv.RegisterOnShutdown(r.server.page.watchers.end)
 	r.planes = append(r.planes, srv)
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
