@@ -12,7 +12,6 @@ import (
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine/state"
-	"github.com/fusebox-dev/fusebox/sdk"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
 
