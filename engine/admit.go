@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,7 @@ type Permit struct {
 	end       breaker.Instant
 	place     int // in the heap of expiries
 	phase     atomic.Uint32
+	ending    sync.Mutex // held while its expiry is carried through
 	heads     []head
 	admission receipts.ID
 	intent    receipts.ID

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
 	"github.com/fusebox-dev/fusebox/engine/state"
@@ -36,12 +38,41 @@ type backlog struct {
 	update sync.Mutex // held by the one update in flight
 	events []event
 	batch  uint64
+	doubts []doubt // the oldest first
+}
+
+// A doubt is a batch whose answer was lost: where the document turns out to have
+// it, so many of the oldest events are in it already. Only whoever holds the
+// document locked can tell, so it is settled by the next update.
+type doubt struct {
+	batch  uint64
+	events int
+}
+
+// doubtful is how many of the oldest events may be in the document already.
+func (b *backlog) doubtful() int {
+	if n := len(b.doubts); n > 0 {
+		return b.doubts[n-1].events
+	}
+	return 0
+}
+
+// applied is how many of the oldest events are in a document that has this
+// process's batch.
+func (b *backlog) applied(batch uint64) (events int) {
+	for _, d := range b.doubts {
+		if d.batch <= batch {
+			events = d.events
+		}
+	}
+	return events
 }
 
 // add appends an event; counts that differ in nothing are one event with a
-// number, so that a busy closed circuit leaves a short backlog.
+// number, so that a busy closed circuit leaves a short backlog. Those that may be
+// in the document already stay as they are.
 func (b *backlog) add(a event) {
-	if n := len(b.events); n > 0 && !a.urgent {
+	if n := len(b.events); n > b.doubtful() && !a.urgent {
 		last := &b.events[n-1]
 		same := last.Event
 		same.N = a.N
@@ -109,7 +140,15 @@ func (c *combiner) push(ctx context.Context, key string) error {
 		return nil
 	}
 	b.batch++
-	err := c.write(ctx, key, b.batch, events)
+	err := c.write(ctx, key, b, events)
+	c.mu.Lock()
+	switch {
+	case err == nil:
+		b.doubts = nil
+	case errors.Is(err, state.ErrUnknown):
+		b.doubts = append(b.doubts, doubt{b.batch, len(events)})
+	}
+	c.mu.Unlock()
 	if err != nil {
 		c.putBack(b, events)
 		c.of.e.meter.StoreError("circuit", err)
@@ -119,23 +158,28 @@ func (c *combiner) push(ctx context.Context, key string) error {
 }
 
 // write runs one update and installs what the store decided.
-func (c *combiner) write(ctx context.Context, key string, batch uint64, events []event) error {
+func (c *combiner) write(ctx context.Context, key string, b *backlog, events []event) error {
 	set := c.of.setting(key)
 	if set == nil {
 		return nil // the settings changed, and there is nothing to keep
 	}
 	var bad error
+	begin := c.of.e.clock.Mono()
 	doc, err := c.of.e.parts.Store.Update(ctx, c.of.docKey(key), func(d state.Doc) ([]byte, bool) {
-		after, mode, err := c.fold(key, set, d, events)
+		left, err := c.missing(d, b, events)
+		if bad = err; bad != nil || len(left) == 0 {
+			return nil, false
+		}
+		was, after, mode, err := c.fold(key, set, d, left)
 		if bad = err; bad != nil {
 			return nil, false
 		}
-		data, err := c.encode(d, batch, set, after)
+		data, err := c.encode(d, b.batch, set, was, after, begin)
 		bad = err
 		return data, mode
 	})
 	if errors.Is(err, state.ErrUnknown) {
-		if applied, lerr := c.applied(ctx, key, batch); lerr != nil || !applied {
+		if applied, lerr := c.applied(ctx, key, b.batch); lerr != nil || !applied {
 			return errors.Join(err, lerr)
 		}
 		return nil // the watcher brings the document
@@ -146,16 +190,29 @@ func (c *combiner) write(ctx context.Context, key string, batch uint64, events [
 	return c.of.installDoc(ctx, doc)
 }
 
+// missing are the events that a document does not have yet.
+func (c *combiner) missing(d state.Doc, b *backlog, events []event) ([]event, error) {
+	if len(b.doubts) == 0 {
+		return events, nil
+	}
+	doc, err := readDocument(d.Data)
+	if err != nil {
+		return nil, err
+	}
+	return events[b.applied(doc.batch(c.writer)):], nil
+}
+
 // fold steps the stored circuit through the events. A document that was never
 // written starts new, and everything that happened is among the events; one
 // that vanished takes over what this process knows.
-func (c *combiner) fold(key string, set *ruled, d state.Doc, events []event) (after breaker.Circuit, mode bool, err error) {
+func (c *combiner) fold(key string, set *ruled, d state.Doc, events []event) (was, after breaker.Circuit, mode bool, err error) {
 	c.of.e.past.answered(d.Rev.Epoch)
 	if len(d.Data) > 0 {
-		if after, err = c.of.stored(key, d, set); err != nil {
-			return after, false, err
+		if was, err = c.of.stored(key, d, set); err != nil {
+			return was, was, false, err
 		}
 	}
+	after = was
 	for _, a := range events {
 		var t breaker.Transitions
 		after, _, t = breaker.Step(&set.Rule, after, a.Event, a.at)
@@ -164,7 +221,7 @@ func (c *combiner) fold(key string, set *ruled, d state.Doc, events []event) (af
 	if local, _ := c.of.registry.Circuit(key); len(d.Data) == 0 && local.Version > after.Version {
 		after = local
 	}
-	return after, mode, nil
+	return was, after, mode, nil
 }
 
 // flush brings every circuit's document up to date.
@@ -187,8 +244,11 @@ func (c *combiner) flush(ctx context.Context) {
 	}
 }
 
-// encode writes a circuit over the document that it replaces.
-func (c *combiner) encode(old state.Doc, batch uint64, set *ruled, circuit breaker.Circuit) ([]byte, error) {
+// encode writes a circuit over the document that it replaces. The store's time of
+// that document is between begin, when it was asked for, and now, and nobody knows
+// where: so what is new in the circuit ends later by all of it, and never sooner.
+func (c *combiner) encode(old state.Doc, batch uint64, set *ruled, was, circuit breaker.Circuit, begin breaker.Instant) ([]byte, error) {
+	lengthen(&was, &circuit, c.of.e.clock.Mono().Sub(begin))
 	d, err := readDocument(old.Data)
 	if err != nil {
 		return nil, err
@@ -201,6 +261,19 @@ func (c *combiner) encode(old state.Doc, batch uint64, set *ruled, circuit break
 	}
 	d.sign(c.writer, batch)
 	return d.append(nil), nil
+}
+
+// lengthen makes later by so much what a circuit did not have before.
+func lengthen(was, c *breaker.Circuit, by time.Duration) {
+	if c.Until != was.Until && c.Until != 0 {
+		c.Until = c.Until.Add(by)
+	}
+	for i := range c.Leases {
+		l := &c.Leases[i]
+		if l.Token != 0 && !slices.Contains(was.Leases[:], *l) {
+			l.Until = l.Until.Add(by)
+		}
+	}
 }
 
 // applied reports whether this process's batch is in the document already.

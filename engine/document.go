@@ -20,7 +20,7 @@ import (
 // rule ever steps what another one counted.
 //
 //	byte 0        format, 2
-//	byte 1        n, number of writers (at most 8)
+//	byte 1        n, number of writers (at most 64)
 //	n × 16 bytes  writer, batch (big endian), latest first
 //	byte          m, number of views (at most 4), latest first
 //	m ×           8 bytes rule, 8 bytes epoch of the store and 8 bytes its clock (Unix
@@ -46,7 +46,7 @@ const (
 	docPrefix  = "brk/"
 	docFormat  = 2
 	docBefore  = 1 // one circuit behind the writers, and no views; read, never written
-	docWriters = 8
+	docWriters = 64
 	docViews   = 4
 
 	// viewKept is how long a view lasts that nobody writes while another one is

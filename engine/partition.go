@@ -54,6 +54,9 @@ func (s *partition) acquire() (*Policy, bool) {
 		if s.gone != nil {
 			return nil, false
 		}
+		if s.e.closed.Load() {
+			return p, true // nobody decides by it any more; what it declares may still be read
+		}
 	}
 }
 

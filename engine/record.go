@@ -65,6 +65,7 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 	grants := make([]grant, len(needs))
 	for i, need := range needs {
 		_ = p.arm.pushNow(ctx, []string{need.Key}) // what could not be carried shows in the lease's own update
+		begin := e.clock.Mono()
 		updates = append(updates, state.LeaseUpdate{Key: p.arm.docKey(need.Key), F: func(d state.Doc) ([]byte, bool) {
 			set := p.arm.setting(need.Key)
 			e.past.answered(d.Rev.Epoch)
@@ -80,7 +81,7 @@ func (p *Permit) leases(ctx context.Context) (updates []state.LeaseUpdate, grant
 				return nil, false
 			}
 			grants[i] = grant{after, decision, t}
-			data, err := p.arm.combine.encode(d, 0, set, after)
+			data, err := p.arm.combine.encode(d, 0, set, c, after, begin)
 			return data, err == nil
 		}})
 	}

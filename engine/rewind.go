@@ -160,12 +160,13 @@ func (s *partition) reassert(ctx context.Context, key string) error {
 		return nil
 	}
 	var bad error
+	begin := s.e.clock.Mono()
 	doc, err := s.e.parts.Store.Update(ctx, s.docKey(key), func(d state.Doc) (data []byte, mode bool) {
 		c, joined, err := s.joined(key, d, set)
 		if bad = err; err != nil || joined == c {
 			return nil, false
 		}
-		data, bad = s.combine.encode(d, 0, set, joined)
+		data, bad = s.combine.encode(d, 0, set, c, joined, begin)
 		return data, true
 	})
 	if err = errors.Join(err, bad); err != nil {

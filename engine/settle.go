@@ -42,9 +42,12 @@ var ErrSettled = errors.New("the permit is settled already")
 // matters more than the first thing that went wrong. The Result is complete
 // whatever the error.
 func (p *Permit) Settle(ctx context.Context, obs taxonomy.Observation) (Result, error) {
+	p.ending.Lock() // an expiry that is being carried through comes first, and the result is then a late one
 	phase := p.phase.Load()
 	late := phase == lapsed || phase == unused
-	if !p.claim() {
+	claimed := p.claim()
+	p.ending.Unlock()
+	if !claimed {
 		return Result{}, fmt.Errorf("settle %s: %w", p.op.Name, ErrSettled)
 	}
 	if late {
@@ -250,6 +253,8 @@ func (p *Permit) release(ctx context.Context, reason string) error {
 
 // lapse ends a dispatched permit whose result never came.
 func (p *Permit) lapse(ctx context.Context, reason string) error {
+	p.ending.Lock()
+	defer p.ending.Unlock()
 	if p.phase.CompareAndSwap(issued, unused) {
 		p.e.permits.remember(p)
 		return p.release(ctx, reason)

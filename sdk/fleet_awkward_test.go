@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -63,7 +64,6 @@ func (s *awkward) on(t *testing.T, policy string, clock engine.Clock) *Client {
 // R-BRK-8: an answer of the store that is two seconds on its way shortens no
 // cooldown for those who read it later.
 func TestSlowAnswerShortensNoCooldown(t *testing.T) {
-	t.Skip("SKIP engine: a circuit is encoded with the instant after the answer and the store's time before it, so a reader's cooldown is shorter by the difference")
 	clock := enginetest.NewClock()
 	s := &awkward{Store: memory.New(memory.Options{Now: clock.Now})}
 	policy := casePolicy(t)
@@ -101,7 +101,6 @@ func TestSlowAnswerShortensNoCooldown(t *testing.T) {
 // R-FLT-15: counts were written, the answer was lost, and so was the store: what
 // became of them can only be asked later. They count once.
 func TestCountsAnsweredByNobody(t *testing.T) {
-	t.Skip("SKIP engine: events of a batch whose fate could not be looked up are sent again under the next batch's number, and count twice where the first one was applied")
 	clock := enginetest.NewClock()
 	s := &awkward{Store: memory.New(memory.Options{Now: clock.Now})}
 	policy := casePolicy(t)
@@ -146,7 +145,6 @@ func TestCountsAnsweredByNobody(t *testing.T) {
 // R-CALL-2: a result that arrives while the expiry of its permit is being
 // settled is heard like any other late one.
 func TestResultDuringExpiry(t *testing.T) {
-	t.Skip("SKIP engine: Settle answers ErrSettled while the expiry of the permit is being settled, and the result is lost")
 	clock := enginetest.NewClock()
 	s := &awkward{Store: memory.New(memory.Options{Now: clock.Now})}
 	c := s.on(t, casePolicy(t), clock)
@@ -184,6 +182,32 @@ func TestResultDuringExpiry(t *testing.T) {
 	}
 	if in, err := s.Intent(t.Context(), p.ID()); err != nil || in.State != state.Settled || in.Result.Outcome != taxonomy.Succeeded {
 		t.Errorf("the intent is %s %s, %v", in.State, in.Result.Outcome, err)
+	}
+}
+
+// A client that is closed refuses, and what time drives in it comes to an end: it
+// must not wait for a policy that nobody gives back.
+func TestClosedAnswers(t *testing.T) {
+	clock := enginetest.NewClock()
+	s := &awkward{Store: memory.New(memory.Options{Now: clock.Now})}
+	c := s.on(t, casePolicy(t), clock)
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.Do(t.Context(), model("r1"), func(context.Context, engine.Call) taxonomy.Observation { panic("sent") })
+		clock.Advance(2 * time.Minute)
+		c.Engine().Tick(t.Context()) // dead letters are looked at every minute
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if rej, ok := errors.AsType[*engine.Rejection](err); !ok || rej.Reason != "shutting_down" {
+			t.Errorf("a closed client answers %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a closed client does not answer")
 	}
 }
 

@@ -57,7 +57,7 @@ func TestFleetBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("FLEET budget: %d processes x %d callers, limit %d, sent %d, settled %d, looked at %d times, never over", processes, callers, limit, sent, us[0].Used.Tokens, n)
+	t.Logf("FLEET budget: %d processes x %d callers, limit %d, sent %d, settled %d, looked at %d times", processes, callers, limit, sent, us[0].Used.Tokens, n)
 	if us[0].Used.Tokens != sent || us[0].Reserved.Tokens != 0 || sent > limit {
 		t.Errorf("%d sent, the account stands at %+v, the limit is %d", sent, us[0], limit)
 	}

@@ -92,6 +92,7 @@ func (p *fleetProcess) tell(words ...any) {
 func (p *fleetProcess) await(prefix string) []string {
 	p.t.Helper()
 	timer := time.AfterFunc(2*time.Minute, func() {
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // its goroutines show what it waits for
 		p.mu.Lock()
 		p.gone = true
 		p.news.Broadcast()
