@@ -41,7 +41,11 @@ func (g *Registry) install(key string, c Circuit, now Instant, force bool) (bool
 	if older && !force {
 		return false, nil, nil
 	}
-	n.unheard = false
+	// Between two closed ones nothing moved: calls that are out are not late, and
+	// the version stays a guess.
+	if n.unheard = n.unheard && !force && c.State == Closed && was.State == Closed; n.unheard {
+		c.Version = max(c.Version, was.Version)
+	}
 	if c.Version == was.Version && c.State == was.State && !was.Idle(&of.Rule, now) {
 		c.Window, c.Row = was.Window, was.Row
 		c.Until = later(c.Until, was.Until)
