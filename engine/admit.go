@@ -54,6 +54,7 @@ type Permit struct {
 	questions []Question          // asked since the last receipt
 	circuits  []receipts.Circuit  // that refused
 	judged    taxonomy.Evaluation // of the authority rules
+	approver  *inquiry            // that was asked and did not rule; the receipt of a refusal names it
 	replays   bool                // a person allowed this request again although its outcome is UNKNOWN
 	repairs   bool                // an answer that fails its checks is asked for once more before it counts
 	uncounted bool                // its outcome feeds nothing

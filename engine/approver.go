@@ -42,6 +42,9 @@ func (p *Permit) leave(ctx context.Context, op *taxonomy.Operation, reasons []st
 			p.flags = append(p.flags, "approver_failed")
 		}
 		if !asked.ok {
+			if p.approver == nil || asked.err != nil {
+				p.approver = &asked
+			}
 			continue
 		}
 		if err := p.e.approve(ctx, p.ruled(op, &asked, &ruling), &asked); err != nil {

@@ -108,6 +108,9 @@ func (p *Permit) refuse(rej *Rejection) error {
 	r.Circuits = p.circuits
 	p.informs(r)
 	p.trace(r)
+	if p.approver != nil {
+		p.approver.note(r)
+	}
 	evaluated(r, p.judged)
 	p.remember(r)
 	rej.Receipt = e.note(r).String()

@@ -164,7 +164,7 @@ func TestRefused(t *testing.T) {
 	}{
 		"another file":     {func(c *Config) { c.Command = changed }, ChecksumMismatch, "policy pins " + good.SHA256},
 		"no file":          {func(c *Config) { c.Command = changed + "x" }, NotFound, "no such file"},
-		"another kind":     {func(c *Config) { c.Kind = Approver }, WrongKind, `policy says that it is a approver, and it says "classifier"`},
+		"another kind":     {func(c *Config) { c.Kind = Approver }, WrongKind, `policy says that its kind is approver, and it says "classifier"`},
 		"another protocol": {func(c *Config) { c.Args[1] = "otherprotocol" }, WrongVersion, "incompatible"},
 		"another version":  {func(c *Config) { c.Args[1] = "otherversion" }, WrongVersion, "version 2"},
 	} {

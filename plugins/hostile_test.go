@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -245,25 +246,62 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// The child ends with its parent, also one that is killed.
+// The child ends with its parent, also one that is killed; on Linux also a child
+// that does not look whether it has a parent.
 func TestNoOrphan(t *testing.T) {
 	if file := os.Getenv("FUSEBOX_ORPHAN"); file != "" { // the parent
-		start(t, config(t, Classifier, "pid", file))
+		start(t, config(t, Classifier, os.Getenv("FUSEBOX_ORPHAN_HOW"), file))
 		select {}
 	}
-	file := filepath.Join(t.TempDir(), "pid")
-	parent := exec.Command(os.Args[0], "-test.run=^TestNoOrphan$")
-	parent.Env = append(os.Environ(), "FUSEBOX_ORPHAN="+file)
-	if err := parent.Start(); err != nil {
+	hows := []string{"pid"}
+	if runtime.GOOS == "linux" {
+		hows = append(hows, "silentpid")
+	}
+	for _, how := range hows {
+		file := filepath.Join(t.TempDir(), "pid")
+		parent := exec.Command(os.Args[0], "-test.run=^TestNoOrphan$")
+		parent.Env = append(os.Environ(), "FUSEBOX_ORPHAN="+file, "FUSEBOX_ORPHAN_HOW="+how)
+		if err := parent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		child := readPID(t, file)
+		if !alive(child) {
+			t.Error("the child is gone before its parent")
+		}
+		if err := parent.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = parent.Wait() // killed
+		until(t, how+": the end of the child", func() bool { return !alive(child) })
+	}
+}
+
+// A plugin ends by itself when its standard input does, which is how it notices
+// everywhere that fusebox is gone.
+func TestEndsWithItsInput(t *testing.T) {
+	file, err := hostile()
+	if err != nil {
 		t.Fatal(err)
 	}
-	child := readPID(t, file)
-	if !alive(child) {
-		t.Error("the child is gone before its parent")
-	}
-	if err := parent.Process.Kill(); err != nil {
+	cmd := exec.Command(file, Classifier, "ok")
+	cmd.Env = append(os.Environ(), Handshake.MagicCookieKey+"="+Handshake.MagicCookieValue, "PLUGIN_PROTOCOL_VERSIONS=1")
+	input, err := cmd.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	_ = parent.Wait() // killed
-	until(t, "the end of the child", func() bool { return !alive(child) })
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = input.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(2 * time.Minute):
+		_ = cmd.Process.Kill()
+		t.Error("it runs on")
+	}
 }

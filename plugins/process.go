@@ -158,7 +158,7 @@ func (p *process) introduce(ctx context.Context, c *Config, fail func(Code, stri
 	case err != nil:
 		return fail(StartFailed, p.said("it does not say what it is: "+taxonomy.Printable(err.Error(), 200)))
 	case d.GetKind() != c.Kind:
-		return fail(WrongKind, fmt.Sprintf("policy says that it is a %s, and it says %q", c.Kind, taxonomy.Printable(d.GetKind(), 40)))
+		return fail(WrongKind, fmt.Sprintf("policy says that its kind is %s, and it says %q", c.Kind, taxonomy.Printable(d.GetKind(), 40)))
 	case d.GetVersion() != DocumentVersion:
 		return fail(WrongVersion, fmt.Sprintf("it speaks version %d of the documents of a %s, and this fusebox speaks version %d", d.GetVersion(), c.Kind, DocumentVersion))
 	}

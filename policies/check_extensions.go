@@ -82,7 +82,7 @@ func (c *checker) plugins() {
 		c.vocabulary(p+".vocabulary", &g.Vocabulary)
 		c.oneOf(p+".on_failure", g.OnFailure, "", "next", "unknown")
 		if g.OnFailure == "unknown" && g.Role != "classifier" {
-			c.fail(p+".on_failure", "is for a classifier; a %s that fails has said nothing", g.Role)
+			c.fail(p+".on_failure", "is for a classifier; one of role %s that fails has said nothing", g.Role)
 		}
 		if g.Deadline > MaxPluginDeadline {
 			c.fail(p+".deadline", "must be at most %s, got %s: a decision waits for it", MaxPluginDeadline, g.Deadline)

@@ -36,8 +36,8 @@ type Parts struct {
 	// Stores opens the drivers that are not linked here, by their names.
 	Stores map[string]func(context.Context, StoreConfig) (state.Store, error)
 	// Reconcilers look up whether a write was applied: "tool:mail/status" for
-	// `reconcile = { by = "tool", tool = "mail/status" }`, "plugin:NAME" for a
-	// plugin. Lookups over HTTP are built in.
+	// `reconcile = { by = "tool", tool = "mail/status" }`. Lookups over HTTP are
+	// built in, and those of plugins come with the policy.
 	Reconcilers map[string]engine.Reconciler
 	// Plugins starts an extension in a process of its own. Package plugins does
 	// it, and is handed in so that a program without plugins does not link it:

@@ -193,9 +193,10 @@ func (s *sink) close(context.Context) error {
 	<-s.ended
 	ctx, cancel := context.WithTimeout(context.Background(), sinkLast)
 	defer cancel()
+	_ = s.log.Flush(ctx) // what is not written yet is told after the next start
 	for {
 		if more, err := s.tell(ctx); !more || err != nil {
-			return s.Close() // what is left is told after the next start
+			return s.Close() // likewise
 		}
 	}
 }

@@ -160,8 +160,10 @@ func ParseReconcileQuestion(b []byte) (q ReconcileQuestion, err error) {
 
 // ParseReconcileAnswer reads what a reconciler answered, strictly.
 func ParseReconcileAnswer(b []byte) (f Found, err error) {
-	err = parseAnswer("reconcile answer", b, foundFields(), &f, "finding")
-	return f, err
+	if err = parseAnswer("reconcile answer", b, foundFields(), &f, "finding"); err != nil {
+		return FoundNothing, err
+	}
+	return f, nil
 }
 
 // AppendReconcileAnswer appends what a reconciler answers.

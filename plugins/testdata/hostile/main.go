@@ -44,6 +44,9 @@ var answers = map[string]string{
 func main() {
 	kind, how, rest := os.Args[1], os.Args[2], os.Args[3:]
 	switch how {
+	case "silentpid":
+		write(rest[0], strconv.Itoa(os.Getpid()))
+		time.Sleep(time.Hour)
 	case "silent":
 		time.Sleep(time.Hour)
 	case "family": // a child of its own, which holds the pipes
