@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +31,7 @@ type serverClient struct {
 
 // addServer adds --server to a command that can ask a running server.
 func addServer(cmd *cobra.Command) {
-	cmd.Flags().String("server", "", "ask the server whose operator plane has this `URL`, such as http://127.0.0.1:4142 or unix:/run/fusebox.sock, with the token in $FUSEBOX_TOKEN (default: the data directory)")
+	cmd.Flags().String("server", "", "ask the server whose operator plane has this `URL`, such as http://127.0.0.1:4142 or unix:/run/fusebox.sock, with the token in $FUSEBOX_TOKEN, and for TLS the files $FUSEBOX_CA, $FUSEBOX_CERT and $FUSEBOX_KEY (default: the data directory)")
 	cmd.Flags().String("token-file", "", "read the operator's token from this `FILE` instead of $FUSEBOX_TOKEN")
 }
 
@@ -40,6 +43,7 @@ type addresses struct {
 	Agent    string `json:"agent"`              // "http://127.0.0.1:4141"
 	Operator string `json:"operator"`           // "http://127.0.0.1:4142"
 	Policies string `json:"policies,omitempty"` // path of its policy; "" is the built-in one
+	Cert     string `json:"tls_cert,omitempty"` // its certificate, where it speaks TLS
 	PID      int    `json:"pid"`
 }
 
@@ -68,7 +72,10 @@ func serverNamed(cmd *cobra.Command) (*serverClient, error) {
 
 // clientWithToken presents the token of --token-file, or of the environment.
 func clientWithToken(cmd *cobra.Command, base string) (*serverClient, error) {
-	c := newServerClient(base)
+	c, err := newServerClient(base)
+	if err != nil {
+		return nil, err
+	}
 	f := cmd.Flag("token-file")
 	if f == nil || f.Value.String() == "" {
 		c.token = os.Getenv("FUSEBOX_TOKEN")
@@ -103,18 +110,79 @@ func serverOf(cmd *cobra.Command, dir string) (*serverClient, error) {
 		return nil, nil
 	}
 	_ = conn.Close() // it was only to see whether somebody answers
-	return clientWithToken(cmd, a.Operator)
+	c, err := clientWithToken(cmd, a.Operator)
+	if err != nil || a.Cert == "" {
+		return c, err
+	}
+	if err := c.pin(a.Cert); err != nil {
+		return nil, withStatus(exitSetup, fmt.Errorf("ask %s: %w", c.base, err))
+	}
+	return c, nil
 }
 
-func newServerClient(base string) *serverClient {
+func newServerClient(base string) (*serverClient, error) {
 	c := &serverClient{base: base, http: &http.Client{Timeout: 15 * time.Second}}
 	if path, unix := strings.CutPrefix(base, "unix:"); unix {
 		c.base = "http://localhost" // the name that a socket answers to
 		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}}
+	} else if strings.HasPrefix(base, "https:") {
+		config, err := tlsOfEnvironment()
+		if err != nil {
+			return nil, withStatus(exitSetup, fmt.Errorf("ask %s: %w", base, err))
+		}
+		c.http.Transport = &http.Transport{TLSClientConfig: config}
 	}
-	return c
+	return c, nil
+}
+
+// tlsOfEnvironment trusts the authority in $FUSEBOX_CA besides the system's, and
+// shows the certificate in $FUSEBOX_CERT to servers that ask for one.
+func tlsOfEnvironment() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if path := os.Getenv("FUSEBOX_CA"); path != "" {
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("$FUSEBOX_CA: %w", err)
+		}
+		if c.RootCAs, err = x509.SystemCertPool(); err != nil {
+			c.RootCAs = x509.NewCertPool()
+		}
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("$FUSEBOX_CA: %s holds no certificate in PEM", path)
+		}
+	}
+	if path := os.Getenv("FUSEBOX_CERT"); path != "" {
+		pair, err := tls.LoadX509KeyPair(path, os.Getenv("FUSEBOX_KEY"))
+		if err != nil {
+			return nil, fmt.Errorf("$FUSEBOX_CERT, $FUSEBOX_KEY: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// pin trusts exactly the certificate in a file: that of the server which serves
+// the data directory, whatever name stands in it.
+func (c *serverClient) pin(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the server's certificate: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return fmt.Errorf("read the server's certificate: %s holds none in PEM", path)
+	}
+	config := c.http.Transport.(*http.Transport).TLSClientConfig
+	config.InsecureSkipVerify = true // in favour of what follows, which is stricter
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		if !bytes.Equal(s.PeerCertificates[0].Raw, block.Bytes) {
+			return fmt.Errorf("the server shows another certificate than %s", path)
+		}
+		return nil
+	}
+	return nil
 }
 
 // get asks and reads a JSON answer.

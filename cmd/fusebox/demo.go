@@ -154,7 +154,9 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	}
 	client := &http.Client{}
 	api := d.srv.agent
-	d.api = newServerClient(api)
+	if d.api, err = newServerClient(api); err != nil {
+		return err
+	}
 	d.agent = &agent{http: client, baseURL: api + "/anthropic", remote: d.wild.url, api: api, run: "demo-run", pause: 20 * time.Millisecond}
 	d.plain = &agent{http: client, baseURL: d.bare.url, remote: d.bare.url, pause: 20 * time.Millisecond}
 	d.report.V, d.report.Data, d.report.Policy = 1, d.dir, string(d.srv.client.Engine().Version())

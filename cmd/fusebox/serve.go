@@ -26,6 +26,7 @@ func serveCommand() *cobra.Command {
     POST /v1/permits/{id}/dispatch    it is about to be sent
     POST /v1/record                   what came back, or did not
     POST /v1/reconcile                what a status look-up found
+    POST /v1/queue, /v1/queue/claim   work that may wait, and who does it
     GET  /v1/breakers                 what is open, and why
     GET  /v1/intents?state=UNKNOWN    writes nobody can account for
     GET  /v1/receipts/{id}            the evidence of one decision

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -15,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,6 +83,128 @@ func TestTLS(t *testing.T) {
 				t.Errorf("%s at %s: %v", name, base, err)
 			}
 		}
+	}
+}
+
+// R-OPS-4: the commands ask a server that speaks TLS, and that asks for
+// certificates: by its data directory, whose server is known by the very
+// certificate it has, and by its address, with an authority that is named.
+func TestCommandsOverTLS(t *testing.T) {
+	dir, data := t.TempDir(), t.TempDir()
+	cert, key, _ := selfSigned(t, dir, "server")
+	other, _, _ := selfSigned(t, dir, "other")
+	authority, clientKey, _ := selfSigned(t, dir, "client")
+	r := inProcess(t, func(o *startOptions) {
+		o.Config.Data = data
+		o.Config.Listen.TLSCert, o.Config.Listen.TLSKey, o.Config.Listen.ClientCA = cert, key, authority
+		o.Config.Operators = []sdk.Operator{{Name: "ann", Token: sdk.HashToken("token-ann"), Role: sdk.OperatorRole}}
+	})
+	t.Setenv("FUSEBOX_TOKEN", "token-ann")
+	list := func(want int, says string, args ...string) {
+		t.Helper()
+		status, out, errs := fusebox(t, "", append([]string{"intents", "list", "--json"}, args...)...)
+		if status != want || !strings.Contains(out+errs, says) {
+			t.Errorf("%v: status %d, want %d with %q: %s%s", args, status, want, says, out, errs)
+		}
+	}
+	list(exitSetup, "tls", "--data", data) // no certificate of ours
+	t.Setenv("FUSEBOX_CERT", authority)
+	t.Setenv("FUSEBOX_KEY", clientKey)
+	list(0, `"intents"`, "--data", data)
+	list(exitSetup, "certificate", "--server", r.operator) // nobody said whom to trust
+	t.Setenv("FUSEBOX_CA", other)
+	list(exitSetup, "certificate", "--server", r.operator)
+	t.Setenv("FUSEBOX_CA", cert)
+	list(0, `"intents"`, "--server", r.operator)
+	t.Setenv("FUSEBOX_CA", key)
+	list(exitSetup, "$FUSEBOX_CA", "--server", r.operator)
+	if status, _, errs := fusebox(t, "", "breakers", "open", "provider:openai", "--for", "1m", "--reason", "drill", "--server", r.operator); status != exitSetup || !strings.Contains(errs, "$FUSEBOX_CA") {
+		t.Errorf("a change: status %d, %s", status, errs)
+	}
+	// Another server behind the address of the one that is known.
+	swapped := strings.Replace(mustRead(t, filepath.Join(data, serveFile)), cert, other, 1)
+	if err := os.WriteFile(filepath.Join(data, serveFile), []byte(swapped), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FUSEBOX_CA", "")
+	list(exitSetup, "another certificate", "--data", data)
+}
+
+// A socket is its owner's alone; both planes work over it, and the commands reach
+// it by the data directory and by name.
+func TestUnixSockets(t *testing.T) {
+	dir, err := os.MkdirTemp("", "fusebox") // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	data, agent, operator := filepath.Join(dir, "data"), filepath.Join(dir, "agent.sock"), filepath.Join(dir, "oper.sock")
+	r := serverOn(t, data, func(o *startOptions) {
+		o.Config.Listen = sdk.Listen{Agent: "unix:" + agent, Operator: "unix:" + operator}
+		o.Config.Operators = []sdk.Operator{{Name: "ann", Token: sdk.HashToken("token-ann"), Role: sdk.OperatorRole}}
+	})
+	for _, path := range []string{agent, operator} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", filepath.Base(path), info.Mode())
+		}
+	}
+	over := func(path, host, method, target, body string) (int, string) {
+		c := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+		defer c.CloseIdleConnections()
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+target, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		req.Header.Set("Authorization", "Bearer token-ann")
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	if status, text := over(agent, "localhost", "POST", "/v1/admit", `{"operation":`+mailOperation+`}`); status != 200 || !strings.Contains(text, `"decision":"allow"`) {
+		t.Errorf("admit: status %d, %s", status, text)
+	}
+	if status, text := over(operator, "localhost", "GET", "/healthz", ""); status != 200 {
+		t.Errorf("/healthz: status %d, %s", status, text)
+	}
+	for _, path := range []string{agent, operator} {
+		if status, _ := over(path, "evil.example", "GET", "/v1/breakers", ""); status != http.StatusMisdirectedRequest {
+			t.Errorf("another host name: status %d", status)
+		}
+	}
+	t.Setenv("FUSEBOX_TOKEN", "token-ann")
+	for _, args := range [][]string{{"--data", data}, {"--server", "unix:" + operator}} {
+		if status, out, errs := fusebox(t, "", append([]string{"intents", "list", "--json"}, args...)...); status != 0 || !strings.Contains(out, `"intents"`) {
+			t.Errorf("%v: status %d, %s%s", args, status, out, errs)
+		}
+	}
+	if status, _, errs := fusebox(t, "", "breakers", "open", "provider:openai/-/gpt-x", "--for", "1m", "--reason", "drill", "--server", "unix:"+operator); status != 0 {
+		t.Errorf("a change: status %d, %s", status, errs)
+	}
+	if l, err := listenAt("unix:" + agent); err == nil || !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("taken twice: %v, %v", l, err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// A file that is no socket is nobody's leftover.
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := listenAt("unix:" + file); err == nil || mustRead(t, file) != "mine" {
+		t.Errorf("a file in the way: %v, %v", l, err)
 	}
 }
 
