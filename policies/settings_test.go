@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 		{"short digest", minimal + "[[plugin]]\nname = \"x\"\nrole = \"classifier\"\nsha256 = \"abc\"\n", 15, `must be 64 lower-case hexadecimal digits`},
 		{"plugin that decisions wait for", minimal + "[[plugin]]\nname = \"x\"\nrole = \"classifier\"\ndeadline = \"30s\"\nsha256 = \"" + strings.Repeat("a", 64) + "\"\n", 15, `must be at most 10s, got 30s`},
 		{"approver that fails open", minimal + "[[plugin]]\nname = \"x\"\nrole = \"approver\"\non_failure = \"unknown\"\nsha256 = \"" + strings.Repeat("a", 64) + "\"\n", 15, `is for a classifier; one of role approver that fails has said nothing`},
-		{"role of a sink", minimal + "[[plugin]]\nname = \"x\"\nrole = \"receipts\"\nsha256 = \"" + strings.Repeat("a", 64) + "\"\n", 14, `classifier, reconciler, approver, evaluator`},
+		{"role of a sink", minimal + "[[plugin]]\nname = \"x\"\nrole = \"receipts\"\nsha256 = \"" + strings.Repeat("a", 64) + "\"\n", 14, `"classifier", "reconciler", "approver", "evaluator"`},
 		{"words of a plugin", minimal + "[[plugin]]\nname = \"x\"\nrole = \"classifier\"\nvocabulary = { reasons = [\"Not snake\"] }\nsha256 = \"" + strings.Repeat("a", 64) + "\"\n", 15, `must be snake_case`},
 		{"policy.wasm", minimal + "[[module]]\nname=\"m\"\nfile=\"policy.wasm\"\nkinds=[\"classifier\"]\nsha256=\"" + strings.Repeat("a", 64) + "\"\n", 14, `must not be named policy.wasm`},
 		{"outside file", minimal + "[[module]]\nname=\"m\"\nfile=\"../m.wasm\"\nkinds=[\"classifier\"]\nsha256=\"" + strings.Repeat("a", 64) + "\"\n", 14, `must be a path inside the bundle`},

@@ -52,7 +52,7 @@ func see(p *fleetProcess, state string) {
 	p.await("sees " + state)
 }
 
-// probe lets a process call until a call is sent, and returns its id. The answer
+// probe lets a process call until a call arrives, and returns its id. The answer
 // is kept back.
 func probe(t *testing.T, p *fleetProcess, r *fleetRemote) string {
 	t.Helper()
@@ -66,6 +66,9 @@ func probe(t *testing.T, p *fleetProcess, r *fleetRemote) string {
 		if sent := p.lines("sending " + id + " "); len(sent) > 0 {
 			if sent[0][1] != "true" {
 				t.Errorf("%s was sent, and not as a probe", id)
+			}
+			for len(r.reached(func(a arrival) bool { return a.id == id })) == 0 {
+				time.Sleep(time.Millisecond) // it is on its way
 			}
 			return id
 		}

@@ -63,8 +63,6 @@ func (s *server) operatorEndpoints() []endpoint {
 				"stage": object{"enum": []string{"observe", "shadow", "canary"}, "description": "with start: where to begin"}, "auto": ofType("boolean", "with start"),
 				"allow_looser": ofType("boolean", "with start: authority may grant more than before")}),
 			answers: change(map[int]answer{200: {"the rollout", sdk.RolloutStatus{}}, 404: {"there is no such step", errorDoc{}}, 409: {"the step is refused", errorDoc{}}})},
-		{method: "POST", path: "/v1/verify", handle: s.postVerify, summary: "Check every log of the directory now, or hear what a check of the last seconds found",
-			answers: looks(map[int]answer{200: {"what was found", verifyDoc{}}})},
 		{method: "GET", path: "/v1/openapi.json", handle: s.operatorAPI, summary: "This document", answers: map[int]answer{200: {"OpenAPI 3.1", object{}}, 401: {"the operator is not known", errorDoc{}}}},
 	}
 }

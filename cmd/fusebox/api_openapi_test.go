@@ -192,9 +192,10 @@ func TestOpenAPIDescribesTheOperatorPlane(t *testing.T) {
 	ask(t, "POST", w.agent+"/v1/permits/"+id+"/dispatch", fmt.Sprintf(`{"token":%q}`, token))
 	ask(t, "POST", w.agent+"/v1/record", fmt.Sprintf(`{"permit":%q,"token":%q,%s}`, id, token, timedOut))
 	w.put("q-1")
-	for _, path := range []string{"/status.json", "/healthz", "/metrics", "/v1/breakers", "/v1/intents", "/v1/queue", "/v1/approvals", "/v1/rollout", "/v1/openapi.json"} {
+	for _, path := range []string{"/status.json", "/healthz", "/metrics", "/v1/breakers", "/v1/intents", "/v1/queue", "/v1/approvals", "/v1/report", "/v1/rollout", "/v1/openapi.json"} {
 		d.call("GET", path, path, "", 200)
 	}
+	d.call("GET", "/v1/report", "/v1/report?since=ever", "", 400)
 	d.call("GET", "/v1/queue", "/v1/queue?state=LOST", "", 400)
 	d.call("POST", "/v1/overrides", "/v1/overrides", `{"scope":"provider:openai/-/gpt-x","action":"force_open","for":"1m","reason":"drill"}`, 200)
 	d.call("POST", "/v1/overrides", "/v1/overrides", `{"scope":"nothing:at/all","action":"release","reason":"drill"}`, 404)

@@ -88,6 +88,7 @@ func (s *server) pageRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /receipts/{id}", s.receiptPage)
 	mux.HandleFunc("GET /page.css", pageFile("page/page.css", "text/css; charset=utf-8"))
 	mux.HandleFunc("GET /page.js", pageFile("page/page.js", "text/javascript; charset=utf-8"))
+	mux.HandleFunc("POST /verify", s.postVerify)
 	mux.HandleFunc("GET /icon.svg", pageFile("page/icon.svg", "image/svg+xml"))
 }
 

@@ -240,7 +240,7 @@ func TestWorstFirst(t *testing.T) {
 func TestPageVerifies(t *testing.T) {
 	r := inProcess(t, withOperators)
 	fails(t, r.agent, 5)
-	resp := asOperator(t, "viewer", "POST", r.operator+"/v1/verify", "")
+	resp := asOperator(t, "viewer", "POST", r.operator+"/verify", "")
 	var v verifyDoc
 	if err := json.Unmarshal([]byte(bodyOf(t, resp)), &v); err != nil || v.Status == "fail" || v.Receipts == 0 || !v.Trusted {
 		t.Fatalf("status %d, %v: %+v", resp.StatusCode, err, v)
@@ -248,7 +248,7 @@ func TestPageVerifies(t *testing.T) {
 	if d := r.server.status(t.Context()); d.Evidence.Latest == nil || d.Evidence.Latest.Says != v.Says {
 		t.Errorf("the page does not know: %+v", d.Evidence)
 	}
-	if resp := asOperator(t, "viewer", "GET", r.operator+"/v1/verify", ""); resp.StatusCode != 405 {
+	if resp := asOperator(t, "viewer", "GET", r.operator+"/verify", ""); resp.StatusCode != 405 {
 		t.Errorf("a check can be had by GET: status %d", resp.StatusCode)
 	}
 }

@@ -36,7 +36,7 @@ const verifyAgain = 5 * time.Second
 // A verifier lets one check run at a time.
 type verifier struct{ mu sync.Mutex }
 
-// postVerify is POST /v1/verify on the operator plane: fusebox receipts verify
+// postVerify is POST /verify on the operator plane: fusebox receipts verify
 // of every log on the directory, against the checkpoints that were remembered
 // beside it. It changes nothing, and is a POST so that no other web page can
 // have it run.

@@ -281,7 +281,7 @@ async function verify(button) {
   busy(button, true);
   button.textContent = "Verifying…";
   try {
-    const answer = await fetch("/v1/verify", { method: "POST" });
+    const answer = await fetch("/verify", { method: "POST" });
     const v = await answer.json();
     say(answer.ok ? v.says : v.error.message);
     await refresh(["evidence"]);
