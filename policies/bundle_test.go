@@ -37,7 +37,7 @@ func shippedFiles(t testing.TB) fstest.MapFS {
 }
 
 // The same policy has one stamp whatever it is loaded from, and a change of one
-// byte of anything that decides gives another (R-POL-3).
+// byte of anything that decides, Rego or settings, gives another (R-POL-1, R-POL-3).
 func TestVersionGoesByContent(t *testing.T) {
 	extra := Line("capabilities", [32]byte{1})
 	folder := open(t)

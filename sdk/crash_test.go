@@ -59,7 +59,7 @@ func child(what string) {
 	fmt.Fprintln(os.Stderr, err)
 }
 
-// R-CALL-2, R-FLT-6: a process that is killed between dispatch and record leaves
+// R-CALL-2, R-OPS-2, R-FLT-6: a process that is killed between dispatch and record leaves
 // its intent UNKNOWN after the restart, visible, and nothing is sent again.
 func TestKillNine(t *testing.T) {
 	dir := t.TempDir()

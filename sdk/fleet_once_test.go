@@ -10,7 +10,7 @@ import (
 	"github.com/fusebox-dev/fusebox/engine/state/statetest"
 )
 
-// R-AGT-3: sixteen processes with sixteen callers each, reads that spend from
+// R-AGT-3, R-OPS-2: sixteen processes with sixteen callers each, reads that spend from
 // blocks and writes that reserve, on one budget. What is settled and what open
 // grants hold are never above the limit, whenever anybody looks.
 func TestFleetBudget(t *testing.T) {

@@ -38,7 +38,7 @@ func verdict(n int) taxonomy.Verdict {
 	return v
 }
 
-// TestFloorOverTheFullProduct proves R-WASM-4 and R-TAX-5: whatever a table
+// TestFloorOverTheFullProduct proves R-TAX-1, R-TAX-5 and R-WASM-4: whatever a table
 // says and whatever a module proposes, these hold.
 func TestFloorOverTheFullProduct(t *testing.T) {
 	n, refusals := 0, map[string]int{}
