@@ -33,6 +33,35 @@ func (p *Policy) lines(op *taxonomy.Operation, now time.Time) []state.Line {
 	return out
 }
 
+// A timeSpan is a stretch of wall time.
+type timeSpan struct{ from, until time.Time }
+
+func (s timeSpan) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.until) }
+
+// sameWindows is a stretch from now on in which no budget's window ends.
+func (p *Policy) sameWindows(now time.Time) timeSpan {
+	const day = 24 * time.Hour
+	until := now.Truncate(day).Add(day) // a month ends with a day
+	for i := range p.Budgets {
+		if w := p.Budgets[i].Window; w > 0 {
+			if end := now.Truncate(w).Add(w); end.Before(until) {
+				until = end
+			}
+		}
+	}
+	return timeSpan{now, until}
+}
+
+// reserves are the permit's lines. Admission and dispatch ask for them, mostly
+// in one window, and the second then finds what the first has made.
+func (p *Permit) reserves() []state.Line {
+	now := p.e.clock.Now()
+	if !p.linesFor.has(now) {
+		p.lines, p.linesFor = p.policy.lines(&p.op, now), p.policy.sameWindows(now)
+	}
+	return p.lines
+}
+
 // wants is what a call reserves: its estimate, and one attempt.
 func (p *Policy) wants(op *taxonomy.Operation) state.Amounts {
 	e := op.Estimate
@@ -140,7 +169,7 @@ func (p *Permit) affordable(ctx context.Context) *Rejection {
 	if p.stale > 0 {
 		return nil // nothing to look at; dispatch must reserve, or spend what was granted before
 	}
-	for _, l := range p.policy.lines(&p.op, e.clock.Now()) {
+	for _, l := range p.reserves() {
 		u, err := e.usage.of(ctx, e, l.Account)
 		if err != nil {
 			e.meter.StoreError("usage", err)
