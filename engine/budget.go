@@ -54,8 +54,7 @@ func (p *Policy) sameWindows(now time.Time) timeSpan {
 
 // reserves are the permit's lines. Admission and dispatch ask for them, mostly
 // in one window, and the second then finds what the first has made.
-func (p *Permit) reserves() []state.Line {
-	now := p.e.clock.Now()
+func (p *Permit) reserves(now time.Time) []state.Line {
 	if !p.linesFor.has(now) {
 		p.lines, p.linesFor = p.policy.lines(&p.op, now), p.policy.sameWindows(now)
 	}
@@ -169,8 +168,9 @@ func (p *Permit) affordable(ctx context.Context) *Rejection {
 	if p.stale > 0 {
 		return nil // nothing to look at; dispatch must reserve, or spend what was granted before
 	}
-	for _, l := range p.reserves() {
-		u, err := e.usage.of(ctx, e, l.Account)
+	now := e.clock.Now()
+	for _, l := range p.reserves(now) {
+		u, err := e.usage.of(ctx, e, l.Account, now)
 		if err != nil {
 			e.meter.StoreError("usage", err)
 			return nil // dispatch must reserve, and says what follows from a lost store
@@ -243,8 +243,7 @@ const (
 	usageMost  = 10_000 // accounts remembered
 )
 
-func (c *usages) of(ctx context.Context, e *Engine, account string) (state.Usage, error) {
-	now := e.clock.Now()
+func (c *usages) of(ctx context.Context, e *Engine, account string, now time.Time) (state.Usage, error) {
 	c.mu.Lock()
 	s, ok := c.seen[account]
 	c.mu.Unlock()
