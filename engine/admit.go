@@ -51,7 +51,9 @@ type Permit struct {
 	sent      atomic.Pointer[state.Dispatch] // what was made durable for a call in flight
 	flags     []string
 	repeats   int64
-	questions []Question          // asked since the last receipt
+	questions []byte       // asked since the last receipt, as they will be sealed
+	lines     []state.Line // that it reserves, while the windows of linesFor last
+	linesFor  timeSpan
 	circuits  []receipts.Circuit  // that refused
 	judged    taxonomy.Evaluation // of the authority rules
 	approver  *inquiry            // that was asked and did not rule; the receipt of a refusal names it
@@ -102,7 +104,7 @@ func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) 
 	start := e.clock.Mono()
 	home := "" // why the version in force decides in a candidate's place
 	for {
-		p, err := e.newPermit(op, looped, home)
+		p, err := e.newPermit(&op, looped, home)
 		if err != nil {
 			return nil, err
 		}
@@ -135,26 +137,25 @@ func (e *Engine) admit(ctx context.Context, op taxonomy.Operation, looped bool) 
 
 // newPermit completes the operation under the policy in force and resolves its
 // circuits, both of one version.
-func (e *Engine) newPermit(op taxonomy.Operation, looped bool, home string) (*Permit, error) {
+func (e *Engine) newPermit(op *taxonomy.Operation, looped bool, home string) (*Permit, error) {
 	e.swap.RLock()
 	defer e.swap.RUnlock()
-	arm, policy := e.armFor(&op)
+	p := &Permit{e: e, op: *op, place: -1, looped: looped} // the caller's own stays where it is
+	arm, policy := e.armFor(&p.op)
 	if home != "" && arm.trial != nil && arm != &arm.trial.control {
 		_ = policy.release()
 		arm, policy = &arm.trial.control, e.current()
 	}
-	asked := arm.ask(&op)
-	var given *taxonomy.Operation
+	p.shadow = arm.ask(&p.op)
 	if arm.gone != nil {
-		raw := op
-		given = &raw
+		given := p.op
+		p.given = &given
 	}
-	if err := e.prepare(policy, &op); err != nil {
+	if err := e.prepare(policy, &p.op); err != nil {
 		_ = policy.release()
 		return nil, err
 	}
-	p := &Permit{e: e, id: newID(), op: op, policy: policy, arm: arm, path: arm.registry.Path(&op, e.clock.Mono()), place: -1,
-		looped: looped, shadow: asked, given: given}
+	p.id, p.policy, p.arm, p.path = newID(), policy, arm, arm.registry.Path(&p.op, e.clock.Mono())
 	if home != "" {
 		p.flags = append(p.flags, home)
 	}

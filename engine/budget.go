@@ -33,6 +33,34 @@ func (p *Policy) lines(op *taxonomy.Operation, now time.Time) []state.Line {
 	return out
 }
 
+// A timeSpan is a stretch of wall time.
+type timeSpan struct{ from, until time.Time }
+
+func (s timeSpan) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.until) }
+
+// sameWindows is a stretch from now on in which no budget's window ends.
+func (p *Policy) sameWindows(now time.Time) timeSpan {
+	const day = 24 * time.Hour
+	until := now.Truncate(day).Add(day) // a month ends with a day
+	for i := range p.Budgets {
+		if w := p.Budgets[i].Window; w > 0 {
+			if end := now.Truncate(w).Add(w); end.Before(until) {
+				until = end
+			}
+		}
+	}
+	return timeSpan{now, until}
+}
+
+// reserves are the permit's lines. Admission and dispatch ask for them, mostly
+// in one window, and the second then finds what the first has made.
+func (p *Permit) reserves(now time.Time) []state.Line {
+	if !p.linesFor.has(now) {
+		p.lines, p.linesFor = p.policy.lines(&p.op, now), p.policy.sameWindows(now)
+	}
+	return p.lines
+}
+
 // wants is what a call reserves: its estimate, and one attempt.
 func (p *Policy) wants(op *taxonomy.Operation) state.Amounts {
 	e := op.Estimate
@@ -140,8 +168,9 @@ func (p *Permit) affordable(ctx context.Context) *Rejection {
 	if p.stale > 0 {
 		return nil // nothing to look at; dispatch must reserve, or spend what was granted before
 	}
-	for _, l := range p.policy.lines(&p.op, e.clock.Now()) {
-		u, err := e.usage.of(ctx, e, l.Account)
+	now := e.clock.Now()
+	for _, l := range p.reserves(now) {
+		u, err := e.usage.of(ctx, e, l.Account, now)
 		if err != nil {
 			e.meter.StoreError("usage", err)
 			return nil // dispatch must reserve, and says what follows from a lost store
@@ -214,8 +243,7 @@ const (
 	usageMost  = 10_000 // accounts remembered
 )
 
-func (c *usages) of(ctx context.Context, e *Engine, account string) (state.Usage, error) {
-	now := e.clock.Now()
+func (c *usages) of(ctx context.Context, e *Engine, account string, now time.Time) (state.Usage, error) {
 	c.mu.Lock()
 	s, ok := c.seen[account]
 	c.mu.Unlock()

@@ -119,7 +119,7 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 	}
 	leases, granted := p.leases(ctx)
 	d := state.Dispatch{Leases: leases, UseApproval: p.approval}
-	lines := p.policy.lines(&p.op, e.clock.Now())
+	lines := p.reserves(e.clock.Now())
 	if len(lines) > 0 && !p.op.Effect.Writes() {
 		if rej := p.takeBlock(ctx, lines); rej != nil {
 			return rej

@@ -190,7 +190,7 @@ func (e *Engine) fallBack(ctx context.Context, res *Result, m Means) (taken *Tak
 	}
 	contract := &policy.Fallbacks[i]
 	answer := policy.Rules.Fallback(ctx, in)
-	asked := e.ask(nil, answer.Evaluation, &answer)
+	asked := e.ask(nil, nil, answer.Evaluation, &answer)
 	if answer.Evaluation.Error != "" {
 		answer.Order = policy.declaredOrder(in)
 	}
@@ -358,7 +358,7 @@ func (e *Engine) take(ctx context.Context, f *Fallback, t *Taken, res *Result, m
 
 // fallbackReceipt is the evidence of one candidate that was tried. The first of a
 // choice holds the question; the others name it as their parent.
-func (e *Engine) fallbackReceipt(a *arm, p *Policy, res *Result, t *Taken, used bool, asked []Question, modules []inquiry, first receipts.ID) receipts.ID {
+func (e *Engine) fallbackReceipt(a *arm, p *Policy, res *Result, t *Taken, used bool, asked []byte, modules []inquiry, first receipts.ID) receipts.ID {
 	r := e.receiptFor(receipts.KindFallback, receipts.Audit, p, &res.Operation)
 	a.label(r)
 	r.Decision = receipts.Some(taxonomy.DecideFallback)

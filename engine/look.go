@@ -20,7 +20,7 @@ type Prospect struct {
 // and budgets are not asked, nothing is counted, and no receipt is left. It is
 // for showing tools, never for deciding; whoever wants to send must Admit.
 func (e *Engine) Look(op taxonomy.Operation) (Prospect, error) {
-	p, err := e.newPermit(op, false, "")
+	p, err := e.newPermit(&op, false, "")
 	if err != nil {
 		return Prospect{Operation: op}, err
 	}

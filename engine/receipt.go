@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fusebox-dev/fusebox/breaker"
+	"github.com/fusebox-dev/fusebox/engine/state"
 	"github.com/fusebox-dev/fusebox/receipts"
 	"github.com/fusebox-dev/fusebox/taxonomy"
 )
@@ -98,7 +99,7 @@ func (e *Engine) rejectionReceipt(p *Policy, op *taxonomy.Operation, rej *Reject
 }
 
 // outcomeReceipt is the evidence of one attempt's end.
-func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []receipts.Feed) *receipts.Receipt {
+func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, used state.Amounts, feeds []receipts.Feed) *receipts.Receipt {
 	v := j.verdict
 	class := receipts.Audit
 	switch {
@@ -128,7 +129,6 @@ func (p *Permit) outcomeReceipt(j judged, obs *taxonomy.Observation, feeds []rec
 	if p.Probe() {
 		r.Flags = append(r.Flags, "probe")
 	}
-	used := p.used(obs)
 	r.Budget = appendUsed(r.Budget, "used_cost_nano_usd", used.CostNanoUSD)
 	r.Budget = appendUsed(r.Budget, "used_tokens", used.Tokens)
 	p.informs(r)

@@ -244,7 +244,7 @@ func (e *Engine) condemned(ctx context.Context, in state.Intent, by string) erro
 	j.verdict.Reason = by
 	feeds, ev := p.route(ctx, j.verdict, &obs)
 	rec, rerr := p.record(ctx, j.verdict, feeds, &obs)
-	r := p.outcomeReceipt(j, &obs, rec.feeds)
+	r := p.outcomeReceipt(j, &obs, p.used(&obs), rec.feeds)
 	evaluated(r, ev)
 	p.remember(r)
 	if in.Policy != policy.Version {

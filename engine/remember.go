@@ -21,46 +21,54 @@ type Question struct {
 
 // asked notes a question of this permit.
 func (p *Permit) asked(ev taxonomy.Evaluation, answer any) {
-	p.questions = p.e.ask(p.questions, ev, answer)
-}
-
-func (e *Engine) ask(qs []Question, ev taxonomy.Evaluation, answer any) []Question {
-	if !e.parts.ReplayInput || len(ev.Input) == 0 && ev.Error == "" {
-		return qs
+	var op *taxonomy.Operation
+	if p.admission.IsZero() {
+		op = &p.op // its parts follow
 	}
-	return append(qs, Question{Entrypoint: ev.Entrypoint, Input: ev.Input, Answer: AppendAnswer(make([]byte, 0, length(answer)), answer), Error: ev.Error})
+	p.questions = p.e.ask(p.questions, op, ev, answer)
 }
 
-// remember seals what this permit asked since its last receipt.
+// ask writes a question into the document that will be sealed: a list, in the
+// order of asking, which remember ends. It is written here once, and not kept as
+// a value first: every call asks two.
+func (e *Engine) ask(doc []byte, op *taxonomy.Operation, ev taxonomy.Evaluation, answer any) []byte {
+	if !e.parts.ReplayInput || len(ev.Input) == 0 && ev.Error == "" || e.parts.Log.Inputs() == nil {
+		return doc
+	}
+	if doc == nil {
+		doc = make([]byte, 0, 80+len(ev.Input)+length(answer)+room(op))
+		doc = append(doc, '[')
+	} else {
+		doc = append(doc, ',')
+	}
+	return appendQuestion(doc, ev, answer)
+}
+
+// remember hands over, with its receipt, what this permit asked since its last
+// one. An admission keeps beside it every part of the operation that a scope may
+// name: with them a replay knows the circuits that the call touched, also those
+// that said nothing, and under other settings.
 func (p *Permit) remember(r *receipts.Receipt) {
-	questions := p.questions
+	doc := p.questions
 	p.questions = nil
-	if r.Kind == receipts.KindAdmission {
-		p.e.seal(r, questions, &p.op)
-		return
+	if doc != nil && r.Kind == receipts.KindAdmission {
+		doc = append(doc, `,{"operation":{`...) // there is a question before it
+		doc = append(appendParts(doc, &p.op), `}}`...)
 	}
-	p.e.remember(r, questions)
+	p.e.remember(r, doc)
 }
 
 // remember hands questions over with their receipt; the log seals them beside it.
-func (e *Engine) remember(r *receipts.Receipt, questions []Question) { e.seal(r, questions, nil) }
-
-// seal keeps beside the questions, where op is given, every part of the
-// operation that a scope may name: with them a replay knows the circuits that
-// the call touched, also those that said nothing, and under other settings.
-func (e *Engine) seal(r *receipts.Receipt, questions []Question, op *taxonomy.Operation) {
-	if len(questions) > 0 && e.parts.Log.Inputs() != nil {
-		r.Input = appendQuestions(make([]byte, 0, room(questions, op)), questions, op)
+func (e *Engine) remember(r *receipts.Receipt, doc []byte) {
+	if doc != nil {
+		r.Input = append(doc, ']')
 	}
 }
 
-// room is about what the sealed document takes.
-func room(qs []Question, op *taxonomy.Operation) (n int) {
-	for i := range qs {
-		n += len(qs[i].Input) + len(qs[i].Answer) + 80
-	}
+// room is about what the parts of an operation take in the document.
+func room(op *taxonomy.Operation) (n int) {
 	if op == nil {
-		return n + 2
+		return 2
 	}
 	for i := range parts {
 		if v := parts[i].read(op); v != "" {
@@ -84,33 +92,21 @@ func length(answer any) int {
 	return n
 }
 
-// appendQuestions writes the sealed document: a list, in the order of asking,
-// and last the parts of the operation.
-func appendQuestions(dst []byte, qs []Question, op *taxonomy.Operation) []byte {
-	dst = append(dst, '[')
-	for i, q := range qs {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, `{"answer":`...)
-		dst = append(dst, q.Answer...)
-		dst = append(dst, `,"entrypoint":`...)
-		dst = jsonscan.AppendString(dst, q.Entrypoint)
-		if q.Error != "" {
-			dst = append(dst, `,"error":`...)
-			dst = jsonscan.AppendString(dst, q.Error)
-		}
-		if len(q.Input) > 0 {
-			dst = append(dst, `,"input":`...)
-			dst = append(dst, q.Input...)
-		}
-		dst = append(dst, '}')
+// appendQuestion writes one question, as ParseSealed reads it.
+func appendQuestion(dst []byte, ev taxonomy.Evaluation, answer any) []byte {
+	dst = append(dst, `{"answer":`...)
+	dst = AppendAnswer(dst, answer)
+	dst = append(dst, `,"entrypoint":`...)
+	dst = jsonscan.AppendString(dst, ev.Entrypoint)
+	if ev.Error != "" {
+		dst = append(dst, `,"error":`...)
+		dst = jsonscan.AppendString(dst, ev.Error)
 	}
-	if op != nil {
-		dst = append(dst, `,{"operation":{`...) // there is a question before it
-		dst = append(appendParts(dst, op), `}}`...)
+	if len(ev.Input) > 0 {
+		dst = append(dst, `,"input":`...)
+		dst = append(dst, ev.Input...)
 	}
-	return append(dst, ']')
+	return append(dst, '}')
 }
 
 // parts are the fields that a scope may name, in order.

@@ -38,13 +38,30 @@ func (p *Policy) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	if answer.Evaluation.Error != "" {
 		return routeByDefault(op, v), answer
 	}
-	feeds := slices.DeleteFunc(slices.Clone(answer.Feeds), func(f taxonomy.Feed) bool { return p.nobodys(op, f) })
-	return feeds, answer
+	return p.counting(op, answer.Feeds), answer
+}
+
+// counting are the feeds that count somewhere: the list itself where all do, so
+// whoever changes one copies it first. The memo has the same list.
+func (p *Policy) counting(op *taxonomy.Operation, feeds []taxonomy.Feed) []taxonomy.Feed {
+	for i := range feeds {
+		if !p.nobodys(op, &feeds[i]) {
+			continue
+		}
+		kept := append(make([]taxonomy.Feed, 0, len(feeds)-1), feeds[:i]...)
+		for j := i + 1; j < len(feeds); j++ {
+			if !p.nobodys(op, &feeds[j]) {
+				kept = append(kept, feeds[j])
+			}
+		}
+		return kept
+	}
+	return feeds
 }
 
 // nobodys reports whether a feed names a circuit none of whose parts the
 // operation has: calls without a run must not share one loop circuit.
-func (p *Policy) nobodys(op *taxonomy.Operation, f taxonomy.Feed) bool {
+func (p *Policy) nobodys(op *taxonomy.Operation, f *taxonomy.Feed) bool {
 	s := p.setting(f)
 	if s == nil {
 		return false // recording says what is wrong with it
@@ -63,7 +80,7 @@ func (p *Policy) nobodys(op *taxonomy.Operation, f taxonomy.Feed) bool {
 
 // setting is the breaker that a feed speaks to: the one it names, or the only
 // one of its layer.
-func (p *Policy) setting(f taxonomy.Feed) *breaker.Setting {
+func (p *Policy) setting(f *taxonomy.Feed) *breaker.Setting {
 	var only *breaker.Setting
 	for i := range p.Breakers {
 		b := &p.Breakers[i]
@@ -80,7 +97,7 @@ func (p *Policy) setting(f taxonomy.Feed) *breaker.Setting {
 
 // key is the key of the circuit that a feed names.
 func (p *Policy) key(op *taxonomy.Operation, f taxonomy.Feed) (string, bool) {
-	s := p.setting(f)
+	s := p.setting(&f)
 	if s == nil {
 		return "", false
 	}
@@ -109,6 +126,7 @@ func (p *Permit) route(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Ob
 	feeds, answer := p.routed(ctx, v, obs)
 	p.asked(answer.Evaluation, &answer)
 	if p.repairs {
+		feeds = slices.Clone(feeds)
 		for i := range feeds {
 			if feeds[i].Layer == taxonomy.LayerSemantic && feeds[i].Signal == taxonomy.SignalFailure {
 				feeds[i].Signal, feeds[i].Reason = taxonomy.SignalExcluded, "repair_pending"

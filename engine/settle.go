@@ -101,16 +101,16 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	feeds, ev := p.route(ctx, j.verdict, &obs)
 	rec, err := p.record(ctx, j.verdict, feeds, &obs)
 	errs = errors.Join(errs, err, e.hit("settle-after-record"))
-	errs = errors.Join(errs, p.journal(ctx, j.verdict, &obs), e.hit("settle-before-receipt"))
+	used := p.used(&obs)
+	errs = errors.Join(errs, p.journal(ctx, j.verdict, &obs, used), e.hit("settle-before-receipt"))
 
-	r := p.outcomeReceipt(j, &obs, rec.feeds)
+	r := p.outcomeReceipt(j, &obs, used, rec.feeds)
 	evaluated(r, ev)
 	p.remember(r)
 	index, durable, err := p.evidence(ctx, r)
 	errs = errors.Join(errs, err)
 	p.concluded(&obs, j.verdict, rec.feeds, r)
 	p.arm.noteChanges(rec.changes, r)
-	used := p.used(&obs)
 	e.meter.Outcome(r.Layer, j.verdict, time.Duration(obs.ElapsedMS)*time.Millisecond)
 	e.meter.Used(r.Layer, j.verdict, used)
 	p.endAttempt(j.verdict, rec.changes, r, r.RemoteCallAttempted)
@@ -142,10 +142,10 @@ func (p *Permit) evidence(ctx context.Context, r *receipts.Receipt) (index int64
 }
 
 // journal settles the intent, the reservation and the run's history.
-func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation) error {
+func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.Observation, used state.Amounts) error {
 	e := p.e
 	if p.intent.IsZero() && !p.granted && p.op.RunID == "" {
-		p.spend.Settle(p.used(obs)) // nothing of it is in the store
+		p.spend.Settle(used) // nothing of it is in the store
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.parts.StoreWait)
@@ -154,13 +154,13 @@ func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.
 	if !p.intent.IsZero() {
 		ended := state.Settlement{Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, By: "engine", Receipt: p.intent.String(), At: e.clock.Now()}
 		_, err := e.parts.Store.Settle(ctx, p.id, ended)
-		e.pastCalls.add(pastCall{p.sent.Load(), ended, p.used(obs)})
+		e.pastCalls.add(pastCall{p.sent.Load(), ended, used})
 		if v.Outcome == taxonomy.Unknown && errors.Is(err, state.ErrConflict) {
 			err = nil // it was looked up meanwhile: whoever did so knows better
 		}
 		errs = errors.Join(errs, err)
 	}
-	errs = errors.Join(errs, p.settleGrant(ctx, p.used(obs)))
+	errs = errors.Join(errs, p.settleGrant(ctx, used))
 	errs = errors.Join(errs, e.runs.add(ctx, p.op.RunID, p.op.RequestID, taxonomy.Call{
 		Name: p.op.Name, ArgsHash: p.op.ArgsFP, Outcome: v.Outcome, Error: v.Reason, ResultHash: resultHash(&p.op, v, obs), Declared: p.declared(),
 	}, !v.Retry.Automatic()))

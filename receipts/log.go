@@ -208,6 +208,9 @@ func (l *Log) refuse(id ID, class Delivery, err error) (Ref, error) {
 		return ref, fmt.Errorf("submit receipt: %w", err)
 	}
 	ref.Seq = l.drop(class, err)
+	if errors.Is(err, errDropped) {
+		return ref, err // Submit says nothing of it, so there is nothing to say well
+	}
 	return ref, fmt.Errorf("submit receipt %s: %w", id, err)
 }
 

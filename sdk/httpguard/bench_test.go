@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -80,6 +81,9 @@ func TestMain(m *testing.M) {
 }
 
 func serveBench(kind, to string) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(200) // as fusebox serve does; the bare proxy has it too
+	}
 	u, err := url.Parse(to)
 	if err != nil {
 		panic(err)
