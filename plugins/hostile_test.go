@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -229,6 +230,68 @@ func TestCloseEndsEverything(t *testing.T) {
 	child := readPID(t, file)
 	c.Close()
 	until(t, "the end of the plugin's child", func() bool { return !alive(child) })
+}
+
+// Nobody waits for what a plugin leaves behind: a child that left the process
+// group and holds the pipes delays neither the next life nor Close.
+func TestLeftBehind(t *testing.T) {
+	for _, how := range []string{"ok", "killed", "silent"} {
+		left := filepath.Join(t.TempDir(), "left")
+		conf := config(t, Classifier, "daemon", left, how)
+		if how == "silent" {
+			conf.Start = time.Second
+		}
+		c := start(t, conf)
+		child := readPID(t, left)
+		t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+		if how == "killed" {
+			c.mu.Lock()
+			killGroup(c.live.child.cmd.Process.Pid)
+			c.mu.Unlock()
+			until(t, "the second life", func() bool { return c.Stats().Starts == 2 })
+			next := readPID(t, left)
+			t.Cleanup(func() { _ = syscall.Kill(next, syscall.SIGKILL) })
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		select {
+		case <-closed:
+		case <-time.After(time.Minute):
+			t.Fatal(how + ": Close waits for what the plugin left behind")
+		}
+	}
+}
+
+// A handshake without end is refused without being held.
+func TestEndlessHandshake(t *testing.T) {
+	c := start(t, config(t, Classifier, "endless"))
+	if s := c.Stats(); s.Running || code(s.Why) != StartFailed {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What is no plain file, or has no end, is refused before it is read: a pipe would
+// hold the start for ever, a device would fill the disk.
+func TestNoProgram(t *testing.T) {
+	dir := t.TempDir()
+	pipe, vast := filepath.Join(dir, "pipe"), filepath.Join(dir, "vast")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(vast, nil, 0o600), os.Truncate(vast, maxProgram+1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{pipe, vast, dir, os.DevNull} {
+		conf := config(t, Classifier, "ok")
+		conf.Command = file
+		refused := make(chan error, 1)
+		go func() { _, err := Open(t.Context(), conf); refused <- err }()
+		select {
+		case err := <-refused:
+			if code(err) != NotFound {
+				t.Errorf("%s: %v", file, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: the start waits", file)
+		}
+	}
 }
 
 // Only what is named of our environment is handed on.

@@ -77,19 +77,32 @@ func begin(ctx context.Context, c *Config) (_ *process, err error) {
 	return p, p.introduce(ctx, c, fail)
 }
 
-// copyChecked copies a program while it takes its checksum.
+// maxProgram bounds what is copied of a file that may be anything.
+const maxProgram = 1 << 30
+
+// copyChecked copies a program while it takes its checksum. What lies there may
+// have been put in the program's place: a pipe is not waited for, and a device
+// or a file without end does not fill the disk.
 func copyChecked(to, from, sum string) error {
-	in, err := os.Open(from)
+	in, err := os.OpenFile(from, os.O_RDONLY|openNow, 0)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	switch st, err := in.Stat(); {
+	case err != nil:
+		return err
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("%s is no plain file", from)
+	case st.Size() > maxProgram:
+		return fmt.Errorf("%s has %d bytes, and a program may have %d", from, st.Size(), maxProgram)
+	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
 	if err != nil {
 		return err
 	}
 	h := sha256.New()
-	_, err = io.Copy(io.MultiWriter(out, h), in)
+	_, err = io.Copy(io.MultiWriter(out, h), io.LimitReader(in, maxProgram))
 	if err = errors.Join(err, out.Close()); err != nil {
 		return err
 	}

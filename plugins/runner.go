@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A child is one started process, as go-plugin wants to see it. We start it
@@ -31,6 +32,9 @@ type child struct {
 	killed  bool // also before it was started
 	reaped  bool
 }
+
+// lastRead is for what an ended process wrote and nobody has read yet.
+const lastRead = time.Second
 
 func newChild() *child { return &child{ended: make(chan struct{})} }
 
@@ -115,6 +119,10 @@ func (c *child) await() {
 	c.reaped = true
 	c.mu.Unlock()
 	_ = c.alive.Close()
+	// What left the group and holds the pipes would keep go-plugin reading for ever.
+	for _, f := range []*os.File{c.stdout, c.stderr} {
+		_ = f.SetReadDeadline(time.Now().Add(lastRead)) // where that cannot be, they end with their holder
+	}
 	close(c.ended)
 }
 

@@ -10,6 +10,8 @@ import (
 
 const unixSockets = false
 
+const openNow = 0
+
 var errTextBusy = errors.New("does not happen here")
 
 func pauseBusy() {}

@@ -9,6 +9,9 @@ import (
 
 const unixSockets = true
 
+// openNow has a pipe opened without a writer, so that it can be seen for one.
+const openNow = syscall.O_NONBLOCK
+
 var errTextBusy error = syscall.ETXTBSY
 
 func pauseBusy() { time.Sleep(5 * time.Millisecond) }

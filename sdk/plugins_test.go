@@ -464,6 +464,58 @@ func TestSlowSink(t *testing.T) {
 	}
 }
 
+// An unwilling sink fails a few times before it takes anything.
+type unwilling struct {
+	Plugin
+	failures int
+	took     []taxonomy.ReceiptBatch
+}
+
+func (u *unwilling) Ask(_ context.Context, document []byte, _ func([]byte) error) error {
+	if u.failures--; u.failures >= 0 {
+		return errors.New("not now")
+	}
+	b, err := taxonomy.ParseReceiptBatch(document)
+	u.took = append(u.took, b)
+	return err
+}
+
+// What retention took away before the sink was told counts once, however often
+// the batch around it is sent.
+func TestSinkCountsMissedOnce(t *testing.T) {
+	config := Config{Data: t.TempDir()}
+	c, err := Open(t.Context(), config, Parts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	for range 300 {
+		acme(taxonomy.ReadOnly, 200, "{}")(c)
+	}
+	if err := c.Log().Seal(t.Context()); err != nil { // only what is sealed is pruned
+		t.Fatal(err)
+	}
+	if _, err := c.Log().Prune(t.Context(), receipts.Retention{Sample: time.Nanosecond, Audit: time.Hour, Ledger: time.Hour}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	u := &unwilling{failures: 3}
+	s := &sink{Plugin: u, log: c.Log(), place: filepath.Join(t.TempDir(), "place")}
+	s.behind.Store(sinkBehind)
+	for failed, more := 0, true; more; {
+		var err error
+		if more, err = s.tell(t.Context()); err != nil {
+			failed, more = failed+1, failed < 5
+		}
+	}
+	var told, missed int64
+	for _, b := range u.took {
+		told, missed = told+int64(len(b.Receipts)), missed+b.Missed
+	}
+	if missed += s.untold; missed == 0 || told == 0 || told+missed != s.next.Load() || s.missed.Load() != missed {
+		t.Errorf("told %d, missed %d, status says %d, of %d receipts", told, missed, s.missed.Load(), s.next.Load())
+	}
+}
+
 func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -134,12 +134,13 @@ func (s *sink) tell(ctx context.Context) (more bool, err error) {
 	if late := size - s.behind.Load(); from < late {
 		s.pass(late - from)
 		from = late
+		s.next.Store(from)
 	}
 	if from >= size {
 		return false, nil
 	}
 	batch := taxonomy.ReceiptBatch{Log: s.log.Origin()}
-	bytes, next := 0, from
+	bytes, next, gone := 0, from, int64(0) // what is gone counts once the place moves: a batch may be sent again
 	for e, err := range reader.All(receipts.Query{From: from, Limit: sinkBatch}) {
 		if err != nil {
 			return false, fmt.Errorf("read receipts: %w", err)
@@ -147,27 +148,25 @@ func (s *sink) tell(ctx context.Context) (more bool, err error) {
 		if bytes += len(e.Raw); bytes > sinkBytes && len(batch.Receipts) > 0 {
 			break
 		}
-		if n := e.Index - next; n > 0 {
-			s.pass(n) // retention took them away
-		}
+		gone += e.Index - next // retention took them away
 		if next = e.Index + 1; e.Raw == nil {
-			s.pass(1)
+			gone++
 			continue
 		}
 		batch.Receipts = append(batch.Receipts, taxonomy.ReceiptEntry{Index: e.Index, Receipt: e.Raw})
 	}
 	if next == from {
-		next = size // nothing of it is left
-		s.pass(size - from)
+		next, gone = size, size-from // nothing of it is left
 	}
-	batch.Missed = s.untold
+	batch.Missed = s.untold + gone
 	if len(batch.Receipts) > 0 {
 		if err := s.Ask(ctx, taxonomy.AppendReceiptBatch(nil, &batch), func([]byte) error { return nil }); err != nil {
-			s.next.Store(from)
-			s.missed.Add(batch.Missed - s.untold)
 			return false, err
 		}
 		s.untold = 0
+		s.missed.Add(gone)
+	} else {
+		s.pass(gone)
 	}
 	s.next.Store(next)
 	return next < size, s.keep(next)

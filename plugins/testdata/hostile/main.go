@@ -57,6 +57,21 @@ func main() {
 		}
 		write(rest[0], strconv.Itoa(child.Process.Pid))
 		how = "ok"
+	case "daemon": // a child that leaves the family, and takes the pipes along
+		child := exec.Command("sleep", "3600")
+		child.Stdout, child.Stderr = os.Stdout, os.Stderr
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		write(rest[0], strconv.Itoa(child.Process.Pid))
+		if how = rest[1]; how == "silent" {
+			time.Sleep(time.Hour)
+		}
+	case "endless": // a handshake that never ends
+		for {
+			fmt.Print(strings.Repeat("x", 1<<16))
+		}
 	case "exits":
 		fmt.Fprintln(os.Stderr, "no licence found")
 		os.Exit(3)
