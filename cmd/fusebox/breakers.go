@@ -133,6 +133,8 @@ func retry(c circuitDoc) string {
 	switch {
 	case c.State == breaker.HalfOpen.String() && c.Override == "":
 		return "by probes"
+	case c.State == breaker.Ramping.String() && c.Override == "":
+		return "a growing share"
 	case c.Override == breaker.ForcedClosed.String(), c.State != breaker.Open.String() && c.Override == "":
 		return "-"
 	case c.RetryAt.IsZero():
