@@ -44,3 +44,21 @@ func TestTailOfALivingLog(t *testing.T) {
 		}
 	}
 }
+
+// R-OPS-6: who looks at one circuit is told of the wider one that a person
+// holds open.
+func TestShowNamesWhatIsWider(t *testing.T) {
+	f := circuitsFound{Source: fromServer, Breakers: []circuitDoc{
+		{Scope: "provider:openai", State: "CLOSED", Override: "forced_open"},
+		{Scope: "provider:openai/-", State: "CLOSED"},
+		{Scope: "provider:openai/-/gpt-x", State: "RAMP"},
+		{Scope: "provider:openai/-/gpt-xl", State: "OPEN"},
+	}}
+	var out bytes.Buffer
+	if err := f.writeOne(&out, f.named("provider:openai/-/gpt-x"), false); err != nil {
+		t.Fatal(err)
+	}
+	if said := out.String(); strings.Count(said, "wider") != 1 || !strings.Contains(said, "provider:openai is CLOSED, forced_open") {
+		t.Errorf("show says:\n%s", said)
+	}
+}
