@@ -53,13 +53,22 @@ func (s *server) changes(roles []sdk.Role, do func(http.ResponseWriter, *http.Re
 			writeProblem(w, http.StatusUnauthorized, problem{Code: "operator_unknown", Message: "send an operator's token as a bearer token"})
 			return
 		case !slices.Contains(roles, who.Role):
-			writeProblem(w, http.StatusForbidden, problem{Code: "role_refused", Message: "the role " + who.Role.String() + " may not do this"})
+			writeProblem(w, http.StatusForbidden, problem{Code: "role_refused", Message: "the role " + who.Role.String() + " may not do this; it takes " + anyOf(roles)})
 			return
 		}
 		if err := do(w, r, who.Name); err != nil {
 			writeChangeProblem(w, err)
 		}
 	}
+}
+
+// anyOf names roles for a sentence.
+func anyOf(roles []sdk.Role) string {
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = r.String()
+	}
+	return strings.Join(names, " or ")
 }
 
 func writeChangeProblem(w http.ResponseWriter, err error) {

@@ -133,6 +133,8 @@ func retry(c circuitDoc) string {
 	switch {
 	case c.State == breaker.HalfOpen.String() && c.Override == "":
 		return "by probes"
+	case c.State == breaker.Ramping.String() && c.Override == "":
+		return "a growing share"
 	case c.Override == breaker.ForcedClosed.String(), c.State != breaker.Open.String() && c.Override == "":
 		return "-"
 	case c.RetryAt.IsZero():
@@ -154,7 +156,8 @@ func breakersShowCommand() *cobra.Command {
 	addLook(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		found, err := lookAtCircuits(cmd, "", args[0])
+		widest, _, _ := strings.Cut(args[0], "/") // with those around it, since what is wider binds it too
+		found, err := lookAtCircuits(cmd, "", widest)
 		if found == nil {
 			return err
 		}
@@ -176,6 +179,18 @@ func (f *circuitsFound) named(scope string) *circuitDoc {
 	return nil
 }
 
+// wider are the circuits around one that are not closed: what they stop, it
+// does not get.
+func (f *circuitsFound) wider(c *circuitDoc) (out []*circuitDoc) {
+	for i := range f.Breakers {
+		w := &f.Breakers[i]
+		if strings.HasPrefix(c.Scope, w.Scope+"/") && w.Cohort == c.Cohort && (w.State != breaker.Closed.String() || w.Override != "") {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 func (f *circuitsFound) writeOne(w io.Writer, c *circuitDoc, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, c)
@@ -193,6 +208,9 @@ func (f *circuitsFound) writeOne(w io.Writer, c *circuitDoc, asJSON bool) error 
 	}
 	if c.Override != "" {
 		rows = append(rows, []string{"override", fmt.Sprintf("%s by %s until %s: %s", c.Override, c.OverrideBy, c.OverrideEnd.Format(time.RFC3339), c.OverrideWhy)})
+	}
+	for _, w := range f.wider(c) {
+		rows = append(rows, []string{"wider", w.Scope + " is " + stateOf(*w)})
 	}
 	rows = append(rows, []string{"woken", dash(c.Alerts)}, []string{"may close it", dash(c.Closes)})
 	if err := writeTable(w, nil, rows); err != nil {

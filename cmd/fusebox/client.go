@@ -221,6 +221,9 @@ func (c *serverClient) do(ctx context.Context, method, path string, body []byte,
 	if resp.StatusCode >= 300 {
 		var p struct{ Error problem }
 		if json.Unmarshal(text, &p) == nil && p.Error.Message != "" {
+			if resp.StatusCode == http.StatusUnauthorized {
+				return fmt.Errorf("%s: %w; put an operator's token into $FUSEBOX_TOKEN, or name its file with --token-file", c.base, &p.Error)
+			}
 			return fmt.Errorf("%s: %w", c.base, &p.Error)
 		}
 		return fmt.Errorf("ask %s%s: status %d; is that a fusebox operator plane?", c.base, path, resp.StatusCode)

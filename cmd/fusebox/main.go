@@ -42,8 +42,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "fusebox",
-		Short: "The circuit breaker for AI agents",
+		Use:     "fusebox",
+		Version: version, // --version; the command of that name says more
+		Short:   "The circuit breaker for AI agents",
 		Long: `fusebox stands between AI agents and what they call: models, tools, services.
 
 Before every call it decides whether the call may be sent (authority, loops,
@@ -84,13 +85,25 @@ func strictArgs(cmd *cobra.Command) {
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usageError(cmd, err)
+			return usageError(cmd, suggest(cmd, args, err))
 		}
 		return nil
 	}
 	for _, sub := range cmd.Commands() {
 		strictArgs(sub)
 	}
+}
+
+// suggest adds the subcommand that was probably meant.
+func suggest(cmd *cobra.Command, args []string, err error) error {
+	if !cmd.HasSubCommands() || len(args) == 0 {
+		return err
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("%w; did you mean %q?", err, near[0])
+	}
+	return err
 }
 
 // group is a command that only holds others.

@@ -50,12 +50,16 @@ func policyExportCommand() *cobra.Command {
   fusebox serve --policies ./policies`,
 		Args: cobra.ExactArgs(1),
 	}
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if entries, err := os.ReadDir(args[0]); err == nil && len(entries) > 0 {
 			return withStatus(exitSetup, fmt.Errorf("folder %s is not empty; name a new one, nothing is written over", args[0]))
 		}
 		if err := os.CopyFS(args[0], policies.Files()); err != nil {
 			return withStatus(exitSetup, fmt.Errorf("write policy: %w", err))
+		}
+		if *asJSON {
+			return writeJSON(cmd.OutOrStdout(), map[string]any{"v": 1, "dir": args[0]})
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s; edit it, then check it with: %s policy check %s\n", args[0], self(), shellQuote(args[0]))
 		return err

@@ -18,7 +18,9 @@ func policyNewRuleCommand() *cobra.Command {
 		Short: "Write the beginning of a team's authority rule, with its tests",
 		Long: `New-rule writes two files into a policy folder: a rule about one action class
 that passes as it is and is to be changed, and its tests. A team's rules can deny
-and ask for approval; they can never allow.
+and ask for approval; they can never allow. A server that watches the folder has
+the rule in force as soon as it is written; to watch it first, list TEAM_NAME
+under authority.observe in fusebox/config/data.json before.
 
 Exit status: 0 written; 2 a name cannot be used; 4 the folder cannot be used.`,
 		Example: `  fusebox policy export ./policies

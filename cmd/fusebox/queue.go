@@ -136,11 +136,12 @@ func queueMoveCommand(parent, action string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     action + " ID",
 		Short:   short,
-		Example: "  fusebox " + parent + " " + action + " ID --reason \"ticket 4711\"",
+		Example: "  fusebox " + parent + " " + action + " ID --reason \"ticket 4711\"\n  fusebox " + parent + " " + action + " ID --reason \"ticket 4711\" --json",
 		Args:    cobra.ExactArgs(1),
 	}
 	by := addChange(cmd)
 	reason := cmd.Flags().String("reason", "", "`WHY`, in one line; it stands in the receipt")
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req := queueRequest{Action: action, Reason: *reason}
 		if action == "drop" {
@@ -151,8 +152,18 @@ func queueMoveCommand(parent, action string) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if *asJSON {
+			return writeJSON(cmd.OutOrStdout(), itemMovedDoc{1, args[0], action})
+		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", printable(args[0]), action)
 		return err
 	}
 	return cmd
+}
+
+// An itemMovedDoc is the answer of the commands that move an item, with --json.
+type itemMovedDoc struct {
+	V      int    `json:"v"`
+	ID     string `json:"id"`
+	Action string `json:"action"` // retry, drop, discard, compensate
 }

@@ -54,7 +54,12 @@ policy again; one that does not load leaves the last good one in force.`,
   fusebox serve --data /var/lib/fusebox --policies ./policies
   fusebox serve --config fusebox.toml
 
-  # fusebox.toml: an MCP server behind http://127.0.0.1:4141/mcp/mail
+  # fusebox.toml: a model behind http://127.0.0.1:4141/local/v1
+  #   [[upstream]]
+  #   name = "local"
+  #   dialect = "openai"
+  #   url = "http://127.0.0.1:8000"
+  # and an MCP server behind http://127.0.0.1:4141/mcp/mail
   #   [[mcp]]
   #   name = "mail"
   #   url = "https://mcp.example.com/mcp"
