@@ -140,7 +140,7 @@ func (p *Permit) affordable(ctx context.Context) *Rejection {
 	if p.stale > 0 {
 		return nil // nothing to look at; dispatch must reserve, or spend what was granted before
 	}
-	for _, l := range p.policy.lines(&p.op, e.clock.Now()) {
+	for _, l := range p.policy.lines(&p.op, e.StoreNow()) {
 		u, err := e.usage.of(ctx, e, l.Account)
 		if err != nil {
 			e.meter.StoreError("usage", err)

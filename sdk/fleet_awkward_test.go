@@ -215,7 +215,6 @@ func TestClosedAnswers(t *testing.T) {
 // others may, and what it has in flight is neither condemned at once nor kept an
 // hour longer.
 func TestWallClockAnHourOff(t *testing.T) {
-	t.Skip("SKIP engine: the ends of reservations, blocks and intents come from the process's wall clock and are compared with the store's")
 	for _, off := range []time.Duration{-time.Hour, time.Hour} {
 		t.Run(off.String(), func(t *testing.T) {
 			clock, true0 := enginetest.NewClock(), enginetest.NewClock()
