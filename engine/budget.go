@@ -215,7 +215,7 @@ const (
 )
 
 func (c *usages) of(ctx context.Context, e *Engine, account string) (state.Usage, error) {
-	now := e.clock.Now()
+	now := e.StoreNow()
 	c.mu.Lock()
 	s, ok := c.seen[account]
 	c.mu.Unlock()
