@@ -13,7 +13,8 @@ import (
 // Approve records that somebody allowed something, or refused it: who, what,
 // until when, and whether once only (SPEC R-AGT-5). The record is signed as every receipt is,
 // by the log's next checkpoint, and awaited, so that no approval is used that
-// evidence does not know. Authority circuits of the same scope hear of it.
+// evidence does not know. Its end is by this machine's clock, as whoever gives it
+// reads it. Authority circuits of the same scope hear of it.
 func (e *Engine) Approve(ctx context.Context, a taxonomy.Approval) error {
 	return e.approve(ctx, a, nil)
 }
@@ -44,6 +45,7 @@ func (e *Engine) approve(ctx context.Context, a taxonomy.Approval, asked *inquir
 	if _, err := e.await(ctx, e.begin(ctx, r)); err != nil {
 		return fmt.Errorf("approve %s: %w", a.Scope, err)
 	}
+	a.Until = e.toStore(a.Until)
 	if err := e.parts.Store.Grant(ctx, a); err != nil {
 		return fmt.Errorf("approve %s: %w", a.Scope, err)
 	}

@@ -168,7 +168,7 @@ func (p *Permit) affordable(ctx context.Context) *Rejection {
 	if p.stale > 0 {
 		return nil // nothing to look at; dispatch must reserve, or spend what was granted before
 	}
-	now := e.clock.Now()
+	now := e.StoreNow()
 	for _, l := range p.reserves(now) {
 		u, err := e.usage.of(ctx, e, l.Account, now)
 		if err != nil {

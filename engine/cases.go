@@ -25,7 +25,7 @@ func (e *Engine) openCase(ctx context.Context, f *Fallback, t *Taken, res *Resul
 	if err != nil || full {
 		return false, err
 	}
-	now := e.clock.Now()
+	now := e.StoreNow()
 	it := state.Item{ID: "case-" + op.RequestID, RequestID: op.RequestID, Created: now, Expires: now.Add(caseExpires), Priority: op.Priority,
 		Replay: "never", Tenant: op.Tenant, Operation: taxonomy.AppendOperation(nil, op), Payload: payload, State: state.Dead, Reason: reviewReason + f.Name}
 	if rej := res.Rejection; rej != nil {

@@ -119,13 +119,13 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 	}
 	leases, granted := p.leases(ctx)
 	d := state.Dispatch{Leases: leases, UseApproval: p.approval}
-	lines := p.reserves(e.clock.Now())
+	lines := p.reserves(e.StoreNow())
 	if len(lines) > 0 && !p.op.Effect.Writes() {
 		if rej := p.takeBlock(ctx, lines); rej != nil {
 			return rej
 		}
 	} else if len(lines) > 0 {
-		d.Reservation = &state.Reservation{ID: p.id, Lines: lines, Expires: e.at(max(p.lifetime(), e.clock.Mono().Add(p.policy.Reserve)))}
+		d.Reservation = &state.Reservation{ID: p.id, Lines: lines, Expires: e.storeAt(max(p.lifetime(), e.clock.Mono().Add(p.policy.Reserve)))}
 		p.granted = true
 	}
 	var evidence promise
@@ -237,7 +237,7 @@ func (p *Permit) settleUnsent(ctx context.Context, reason string) {
 	defer cancel()
 	if p.policy.journals(&p.op) {
 		_, err := e.parts.Store.Settle(ctx, p.id, state.Settlement{
-			Outcome: taxonomy.FailedBeforeSend, Class: taxonomy.PersistentDependency, Reason: reason, By: "engine", At: e.clock.Now(),
+			Outcome: taxonomy.FailedBeforeSend, Class: taxonomy.PersistentDependency, Reason: reason, By: "engine", At: e.StoreNow(),
 		})
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			e.meter.StoreError("settle", err) // the intent expires into UNKNOWN and is looked up
@@ -288,7 +288,7 @@ func (p *Permit) intentRecord(r *receipts.Receipt) *state.Intent {
 		ID: p.id, RequestID: p.op.RequestID, Attempt: p.op.Attempt, Owner: e.parts.Owner, Tenant: p.op.Tenant,
 		Action: action(&p.op), Effect: p.op.Effect, IdempotencyKey: p.op.IdempotencyKey,
 		Operation: taxonomy.AppendOperation(nil, &p.op), Policy: p.policy.Version, Receipt: r.ID.String(),
-		Created: e.clock.Now(), Expires: e.at(p.lifetime()),
+		Created: e.StoreNow(), Expires: e.storeAt(p.lifetime()),
 	}
 }
 

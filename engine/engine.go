@@ -102,6 +102,7 @@ type Engine struct {
 	permits   *permits
 	runs      *runs
 	tokens    retryTokens
+	storeTime storeTime
 	blocks    *state.Blocks
 	usage     usages
 	pace      pace // of the queue
@@ -118,7 +119,11 @@ func New(ctx context.Context, parts Parts) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{parts: parts, clock: parts.Clock, meter: parts.Meter, caps: parts.Store.Caps(), permits: newPermits(), runs: newRuns(parts.Store, parts.StoreWait)}
-	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: parts.Clock.Now, Wait: parts.StoreWait})
+	e.storeTime.store, e.storeTime.clock, e.storeTime.wait = parts.Store, parts.Clock, parts.ReadWait
+	if err := e.storeTime.learn(ctx); err != nil {
+		return nil, fmt.Errorf("read the store's clock: %w", err)
+	}
+	e.blocks = state.NewBlocks(parts.Store, state.BlockOptions{NewID: newID, Now: e.StoreNow, Wait: parts.StoreWait})
 	var err error
 	if e.home, err = newPartition(e, docPrefix); err != nil {
 		return nil, err
@@ -242,8 +247,8 @@ func (e *Engine) Run(ctx context.Context) error {
 const beat = 100 * time.Millisecond
 
 // Tick does one round of what time drives: permits that expired, counts on
-// their way to the store, every five seconds intents whose owner is gone, and
-// every minute dead letters that were kept long enough.
+// their way to the store, every five seconds the store's clock and intents whose
+// owner is gone, and every minute dead letters that were kept long enough.
 func (e *Engine) Tick(ctx context.Context) {
 	e.expire(ctx)
 	e.catchTime(ctx)
@@ -255,8 +260,11 @@ func (e *Engine) Tick(ctx context.Context) {
 	if now.Sub(e.condemnedAt) >= 5*time.Second {
 		e.condemnedAt = now
 		wait, cancel := context.WithTimeout(ctx, e.parts.StoreWait) // a frozen store must not hold up expiry
-		_ = e.blocks.Return(wait, 30*time.Second)                   // tried again; until then the units count as used
-		_ = e.condemn(wait, "expired")                              // metered, and tried again
+		if err := e.storeTime.learn(wait); err != nil {
+			e.meter.StoreError("clock", err) // reckoned on, and asked again
+		}
+		_ = e.blocks.Return(wait, 30*time.Second) // tried again; until then the units count as used
+		_ = e.condemn(wait, "expired")            // metered, and tried again
 		cancel()
 	}
 	if now.Sub(e.sweptAt) >= time.Minute {

@@ -133,7 +133,7 @@ type BudgetUse struct {
 // a tenant's. Accounts of windows that are over do not count, nor those of runs
 // that nobody asked about for five minutes.
 func (e *Engine) BudgetUses() []BudgetUse {
-	now := e.clock.Now()
+	now := e.StoreNow()
 	e.usage.mu.Lock()
 	seen := make(map[string]seenUsage, len(e.usage.seen))
 	for account, s := range e.usage.seen {

@@ -34,7 +34,7 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 	}
 	_, policy := e.armFor(&op)
 	defer func() { _ = policy.release() }()
-	now := e.clock.Now()
+	now := e.StoreNow()
 	wait := rej.ExpiresIn
 	if wait <= 0 {
 		wait = policy.Queue.Expires
@@ -43,8 +43,10 @@ func (e *Engine) Enqueue(ctx context.Context, op taxonomy.Operation, payload []b
 		wait = min(wait, most)
 	}
 	expires := now.Add(wait)
-	if op.Deadline > 0 && time.UnixMilli(op.Deadline).Before(expires) {
-		expires = time.UnixMilli(op.Deadline)
+	if op.Deadline > 0 {
+		if d := e.toStore(time.UnixMilli(op.Deadline)); d.Before(expires) {
+			expires = d
+		}
 	}
 	it := state.Item{ID: op.RequestID, RequestID: op.RequestID, Created: now, Expires: expires, Priority: op.Priority,
 		Dependency: rej.Scope, Replay: policy.Queue.replay(), Tenant: op.Tenant, Operation: taxonomy.AppendOperation(nil, &op), Payload: payload}
@@ -171,9 +173,9 @@ func (e *Engine) replay(ctx context.Context, it state.Item, replay Replay) error
 	}
 	if err != nil {
 		err = fmt.Errorf("replay %s: prepare it: %w", it.ID, err)
-		return errors.Join(err, e.end(ctx, it, state.Disposition{State: state.Waiting, Reason: "not_prepared", At: e.clock.Now().Add(again)}))
+		return errors.Join(err, e.end(ctx, it, state.Disposition{State: state.Waiting, Reason: "not_prepared", At: e.StoreNow().Add(again)}))
 	}
-	res, err := e.Do(ctx, fromQueue(op, it), send)
+	res, err := e.Do(ctx, e.fromQueue(op, it), send)
 	return e.end(ctx, it, e.disposition(it, res, err))
 }
 
@@ -188,7 +190,7 @@ func (e *Engine) disposition(it state.Item, res Result, err error) state.Disposi
 	t := e.tries()
 	d := state.Disposition{Reason: res.Verdict.Reason}
 	if res.Attempts > 0 {
-		d.Attempt = &state.ItemAttempt{At: e.clock.Now(), Outcome: res.Verdict.Outcome, Reason: res.Verdict.Reason}
+		d.Attempt = &state.ItemAttempt{At: e.StoreNow(), Outcome: res.Verdict.Outcome, Reason: res.Verdict.Reason}
 	}
 	rej := res.Rejection
 	switch {
@@ -200,12 +202,13 @@ func (e *Engine) disposition(it state.Item, res Result, err error) state.Disposi
 		d.State, d.Reason = state.Dead, "attempts_exhausted"
 	case t.most > 0 && res.passing():
 		d.State = state.Waiting
-		d.At = e.clock.Now().Add(t.pause.wait(len(it.Attempts)+1, res.Verdict.RetryAfter, e.draw()))
+		d.At = e.StoreNow().Add(t.pause.wait(len(it.Attempts)+1, res.Verdict.RetryAfter, e.draw()))
 	case rej != nil && (rej.Next == "wait" || rej.Next == "fallback" || rej.Next == "queue"):
 		d.State, d.Reason = state.Waiting, rej.Reason
-		d.At = rej.RetryAt
-		if d.At.IsZero() {
-			d.At = e.clock.Now().Add(again)
+		if rej.RetryAt.IsZero() {
+			d.At = e.StoreNow().Add(again)
+		} else {
+			d.At = e.toStore(rej.RetryAt)
 		}
 	default:
 		d.State = state.Dead
@@ -225,7 +228,7 @@ func (e *Engine) sweep(ctx context.Context) {
 	if keep <= 0 {
 		return
 	}
-	now := e.clock.Now()
+	now := e.StoreNow()
 	for it, err := range e.parts.Store.Items(ctx, state.ItemQuery{States: []state.ItemState{state.Dead}}) {
 		if err != nil {
 			e.meter.StoreError("queue", err)

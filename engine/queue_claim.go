@@ -40,8 +40,8 @@ func (e *Engine) Claim(ctx context.Context, worker string, from state.From, most
 }
 
 // fromQueue is an item's operation as it passes admission.
-func fromQueue(op taxonomy.Operation, it state.Item) taxonomy.Operation {
-	op.Origin, op.RequestID, op.Deadline = taxonomy.OriginQueue, it.RequestID, it.Expires.UnixMilli()
+func (e *Engine) fromQueue(op taxonomy.Operation, it state.Item) taxonomy.Operation {
+	op.Origin, op.RequestID, op.Deadline = taxonomy.OriginQueue, it.RequestID, e.fromStore(it.Expires).UnixMilli()
 	return op
 }
 
@@ -53,7 +53,7 @@ func (e *Engine) Renew(ctx context.Context, it state.Item) (state.Item, error) {
 	if err := e.parts.Store.Renew(ctx, it.ID, it.Claim, lease); err != nil {
 		return it, err
 	}
-	it.ClaimUntil = e.clock.Now().Add(lease)
+	it.ClaimUntil = e.StoreNow().Add(lease)
 	return it, nil
 }
 
@@ -65,7 +65,7 @@ func (e *Engine) Readmit(ctx context.Context, it state.Item) (*Permit, state.Ite
 	if err != nil {
 		return nil, it, fmt.Errorf("queue %s: read its operation: %w", it.ID, err)
 	}
-	p, err := e.Admit(ctx, fromQueue(op, it))
+	p, err := e.Admit(ctx, e.fromQueue(op, it))
 	rej, refused := errors.AsType[*Rejection](err)
 	if !refused {
 		return p, it, err
@@ -114,7 +114,7 @@ func (e *Engine) EndClaim(ctx context.Context, it state.Item, d state.Dispositio
 		}
 	}
 	if d.State == state.Waiting && d.At.IsZero() {
-		d.At = e.clock.Now().Add(again)
+		d.At = e.StoreNow().Add(again)
 	}
 	return e.settleItem(ctx, it, d)
 }

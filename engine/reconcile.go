@@ -36,11 +36,11 @@ func (e *Engine) reconcile(ctx context.Context, intentID string, f Finding, by s
 	}
 	switch f {
 	case Applied:
-		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Succeeded, Reason: "reconciled_applied", By: by, Receipt: r.ID.String(), At: e.clock.Now()})
+		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Succeeded, Reason: "reconciled_applied", By: by, Receipt: r.ID.String(), At: e.StoreNow()})
 	case NotApplied:
-		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Failed, Class: taxonomy.TransientTransport, Reason: "reconciled_not_applied", By: by, Receipt: r.ID.String(), At: e.clock.Now()})
+		in, err = e.settleUnknown(ctx, in, state.Settlement{Outcome: taxonomy.Failed, Class: taxonomy.TransientTransport, Reason: "reconciled_not_applied", By: by, Receipt: r.ID.String(), At: e.StoreNow()})
 	default:
-		in, err = e.parts.Store.Postpone(ctx, intentID, e.clock.Now().Add(e.lookupOf(in).pause(in.Tries)), "")
+		in, err = e.parts.Store.Postpone(ctx, intentID, e.StoreNow().Add(e.lookupOf(in).pause(in.Tries)), "")
 	}
 	e.note(r)
 	if err != nil {
@@ -94,7 +94,7 @@ func (l Lookup) pause(tries int64) time.Duration {
 // has come, a few at once. What stays UNKNOWN after its last try becomes a case
 // for a person, who finds it by fusebox intents.
 func (e *Engine) LookUpDue(ctx context.Context) error {
-	now := e.clock.Now()
+	now := e.StoreNow()
 	var due []state.Intent
 	for in, err := range e.parts.Store.Find(ctx, state.IntentQuery{States: []state.IntentState{state.Unsettled}, Due: now, Limit: 16}) {
 		if err != nil {
@@ -144,7 +144,7 @@ func (e *Engine) handOver(ctx context.Context, in state.Intent) error {
 		r.Reason = "handed_to_person"
 		e.note(r)
 	}
-	_, err := e.parts.Store.Postpone(ctx, in.ID, e.clock.Now().Add(never), "case-"+in.ID)
+	_, err := e.parts.Store.Postpone(ctx, in.ID, e.StoreNow().Add(never), "case-"+in.ID)
 	return err
 }
 

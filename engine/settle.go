@@ -152,7 +152,7 @@ func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.
 	defer cancel()
 	var errs error
 	if !p.intent.IsZero() {
-		ended := state.Settlement{Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, By: "engine", Receipt: p.intent.String(), At: e.clock.Now()}
+		ended := state.Settlement{Outcome: v.Outcome, Class: v.Class, Reason: v.Reason, By: "engine", Receipt: p.intent.String(), At: e.StoreNow()}
 		_, err := e.parts.Store.Settle(ctx, p.id, ended)
 		e.pastCalls.add(pastCall{p.sent.Load(), ended, used})
 		if v.Outcome == taxonomy.Unknown && errors.Is(err, state.ErrConflict) {

@@ -121,7 +121,7 @@ func (e *Engine) TakeBack(ctx context.Context, dead state.Item) (state.Item, err
 	back := taxonomy.Operation{Kind: "tool", Name: tool + "." + action, Provider: op.Provider, Tool: tool, Action: action, Tenant: op.Tenant, User: op.User,
 		Agent: op.Agent, Workflow: op.Workflow, WorkflowVersion: op.WorkflowVersion, ParentID: op.RequestID, RequestID: "compensate-" + op.RequestID,
 		Origin: taxonomy.OriginCallback, Priority: op.Priority}
-	now := e.clock.Now()
+	now := e.StoreNow()
 	it := state.Item{ID: back.RequestID, RequestID: back.RequestID, Created: now, Expires: now.Add(takeBackWithin), Priority: op.Priority,
 		Dependency: dead.Dependency, Replay: "revalidate", Tenant: op.Tenant, Operation: taxonomy.AppendOperation(nil, &back), Payload: dead.Payload}
 	if err := e.parts.Store.Put(ctx, it); err != nil {

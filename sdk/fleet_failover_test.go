@@ -45,11 +45,28 @@ func (w *writing) write(n, acknowledged int) {
 			p.tell("write", fmt.Sprint("m", w.told))
 		}
 	}
-	for begin := time.Now(); len(w.acknowledged()) < acknowledged; time.Sleep(5 * time.Millisecond) {
-		if time.Since(begin) > 2*time.Minute {
+	var moves stall
+	for len(w.acknowledged()) < acknowledged {
+		if moves.stopped(len(w.acknowledged())) {
 			w.t.Fatalf("%d of %d acknowledged", len(w.acknowledged()), acknowledged)
 		}
 	}
+}
+
+// A stall is a count that stands still for two minutes, however long it takes while
+// it moves.
+type stall struct {
+	at    int
+	since time.Time
+}
+
+// stopped waits a moment before the next look.
+func (s *stall) stopped(at int) bool {
+	if s.since.IsZero() || at != s.at {
+		s.at, s.since = at, time.Now()
+	}
+	time.Sleep(5 * time.Millisecond)
+	return time.Since(s.since) > 2*time.Minute
 }
 
 // acknowledged are the intents that were durable, by what the processes said.
@@ -67,7 +84,7 @@ func (w *writing) acknowledged() map[string]string {
 // everything that was acknowledged.
 func (w *writing) finish(url, how string) {
 	w.t.Helper()
-	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+	for moves := (stall{}); ; {
 		n, again := 0, 0
 		for _, p := range w.all {
 			n, again = n+len(p.lines("ended ")), again+len(p.lines("again "))
@@ -76,7 +93,7 @@ func (w *writing) finish(url, how string) {
 			w.t.Logf("FLEET %s: %d mails by %d processes, %d intents acknowledged, %d times told to come back", how, w.told, len(w.all), len(w.acknowledged()), again)
 			break
 		}
-		if time.Since(begin) > 2*time.Minute {
+		if moves.stopped(n + again) {
 			w.t.Fatalf("%d of %d mails have an end", n, w.told)
 		}
 	}

@@ -103,6 +103,7 @@ type hand struct {
 	c    *Client
 	mu   sync.Mutex
 	busy sync.WaitGroup
+	seat chan struct{} // of one mail under way; see surely
 	stop chan struct{}
 }
 
@@ -123,7 +124,7 @@ func (h *hand) say(words ...any) {
 //	step D                           the wall clock jumps
 //	see CLOSED | TROUBLE             until the provider's circuit stands so here, or does not
 func fleetMember(told string) {
-	h := &hand{stop: make(chan struct{})}
+	h := &hand{stop: make(chan struct{}), seat: make(chan struct{}, 8)}
 	if err := json.Unmarshal([]byte(told), &h.member); err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -200,8 +201,11 @@ func safely(id string) taxonomy.Operation {
 }
 
 // surely is once, again while the store does not answer in time: a busy machine is
-// as slow as a lost store, and nothing was sent.
+// as slow as a lost store, and nothing was sent. Only a few are under way at once, or
+// hundreds that all come back would keep each other from ever being answered in time.
 func (h *hand) surely(op taxonomy.Operation) {
+	h.seat <- struct{}{}
+	defer func() { <-h.seat }()
 	for begin := time.Now(); h.once(op) == "state_unavailable" && time.Since(begin) < time.Minute; {
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -188,7 +188,7 @@ func (s *server) claimQueue(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := claimsDoc{1, []claimDoc{}}
 	for _, it := range items {
-		c := s.claims.add(it, s.clock.Now())
+		c := s.claims.add(it, s.engine.StoreNow())
 		d := claimDoc{Item: describeItem(it), Claim: c.token, Until: it.ClaimUntil.UTC(), Operation: it.Operation}
 		if utf8.Valid(it.Payload) {
 			d.Payload = string(it.Payload)

@@ -179,7 +179,7 @@ func (g *gauges) intents(ctx context.Context) {
 	}
 	layer := taxonomy.LayerTool.String() // an intent is a write, and a write belongs to its tool
 	g.set("unknown_pending", float64(n), layer)
-	g.set("unknown_oldest_seconds", age(oldest), layer)
+	g.set("unknown_oldest_seconds", g.waited(oldest), layer)
 }
 
 // age is 0 for what never was.
@@ -188,6 +188,14 @@ func age(since time.Time) float64 {
 		return 0
 	}
 	return max(time.Since(since).Seconds(), 0)
+}
+
+// waited is the age of what is stored, by the store's clock.
+func (g *gauges) waited(since time.Time) float64 {
+	if since.IsZero() {
+		return 0
+	}
+	return max(g.s.engine.StoreNow().Sub(since).Seconds(), 0)
 }
 
 // maxItems is how many waiting items are looked at for their age.
@@ -218,7 +226,7 @@ func (g *gauges) queue(ctx context.Context) {
 	for name, n := range depth {
 		g.set("queue_depth", float64(n), name)
 	}
-	g.set("queue_oldest_seconds", age(oldest))
+	g.set("queue_oldest_seconds", g.waited(oldest))
 	g.set("dead_letters", float64(dead))
 }
 

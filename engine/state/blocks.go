@@ -11,7 +11,7 @@ import (
 // BlockOptions say how much a process takes at once.
 type BlockOptions struct {
 	NewID    func() string    // ids of the grants; unique over all processes
-	Now      func() time.Time // the process's clock, for the age of blocks; nil is time.Now
+	Now      func() time.Time // the store's clock, as far as it is known here; nil is time.Now
 	Calls    int64            // how many calls like the one that asks a block serves at first; 0 is 64
 	Share    int64            // a block takes at most 1/Share of what an account has left; 0 is 16
 	Wait     time.Duration    // the most that Take waits for the store; 0 is as long as its context
@@ -58,7 +58,7 @@ type block struct {
 	calls    int // under way
 	retired  bool
 	begun    time.Time
-	ends     time.Time // of its use here, by the process's clock
+	ends     time.Time // of its use here
 	lastUsed time.Time
 }
 
@@ -273,8 +273,8 @@ func (b *Blocks) fetch(ctx context.Context, l Line, lost *Reservation, growth in
 	return &block{id: lost.ID, account: l.Account, total: lost.Lines[0].Want, begun: b.o.Now(), ends: begin.Add(b.o.Lifetime / 2), lastUsed: begin}, nil, nil
 }
 
-// ask makes a reservation. Its expiry is this process's clock plus the
-// lifetime; the block is used here for half of that, so that clocks may differ.
+// ask makes a reservation. The block is used here for half of its lifetime, so
+// that it is given back in time.
 func (b *Blocks) ask(l Line, size Amounts) *Reservation {
 	return &Reservation{ID: b.o.NewID(), Expires: b.o.Now().Add(b.o.Lifetime),
 		Lines: []Line{{Account: l.Account, Limit: l.Limit, Want: size}}}
