@@ -36,7 +36,8 @@ type Permit struct {
 	path      *breaker.Path
 	ticket    breaker.Ticket
 	end       breaker.Instant
-	place     int // in the heap of expiries
+	let       breaker.Instant // when its circuits were last asked for
+	place     int             // in the heap of expiries
 	phase     atomic.Uint32
 	ending    sync.Mutex // held while its expiry is carried through
 	heads     []head
@@ -204,7 +205,8 @@ func (p *Permit) admit(ctx context.Context) (rej *Rejection, stale bool) {
 	if rej := p.affordable(ctx); rej != nil {
 		return rej, false
 	}
-	p.end = e.clock.Mono() + breaker.Instant(e.parts.PermitTTL)
+	p.let = e.clock.Mono()
+	p.end = p.let + breaker.Instant(e.parts.PermitTTL)
 	if p.op.Deadline > 0 {
 		if left := time.UnixMilli(p.op.Deadline).Sub(e.clock.Now()); left < e.parts.PermitTTL {
 			p.end = e.clock.Mono() + breaker.Instant(max(left, 0))

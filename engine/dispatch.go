@@ -117,6 +117,9 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 	if rej := p.takenBack(ctx); rej != nil {
 		return rej
 	}
+	if rej := p.forced(ctx); rej != nil {
+		return rej
+	}
 	leases, granted := p.leases(ctx)
 	d := state.Dispatch{Leases: leases, UseApproval: p.approval}
 	lines := p.reserves(e.StoreNow())
@@ -150,7 +153,10 @@ func (p *Permit) mark(ctx context.Context) *Rejection {
 	if rej == nil && err == nil {
 		// Asked again now that our own intent is durable: of two that send the
 		// same request at one moment, at least one sees the other.
-		if rej = p.unresolved(ctx); rej != nil {
+		if rej = p.unresolved(ctx); rej == nil {
+			rej = p.forced(ctx)
+		}
+		if rej != nil {
 			p.settleUnsent(ctx, rej.Reason)
 		}
 	}

@@ -223,7 +223,7 @@ func (l *loop) exhausted(op taxonomy.Operation, reason string, last Result) (Res
 }
 
 func (l *loop) end(res Result, err error) (Result, error) {
-	if rerr := l.e.runs.end(context.Background(), res.Operation.RunID, res.Operation.RequestID); rerr != nil {
+	if rerr := l.e.runs.end(context.Background(), runOf(&res.Operation), res.Operation.RequestID); rerr != nil {
 		l.e.meter.StoreError("run", rerr)
 	}
 	res.Attempts = l.attempts

@@ -277,7 +277,7 @@ func TestLoopStopsTheRunAndBlamesNoTool(t *testing.T) {
 	if got := h.CircuitState(t, "tool:docs/docs.read/acme"); got != "CLOSED" {
 		t.Errorf("the tool's circuit is %s", got)
 	}
-	if got := h.CircuitState(t, "loop:run-1"); got != "OPEN" {
+	if got := h.CircuitState(t, "loop:acme/run-1"); got != "OPEN" {
 		t.Errorf("the run's loop circuit is %s", got)
 	}
 }

@@ -17,7 +17,7 @@ func (p *Permit) progress(ctx context.Context) *Rejection {
 		return nil
 	}
 	look, cancel := p.patience(ctx)
-	history, stopped, err := e.runs.look(look, p.op.RunID)
+	history, stopped, err := e.runs.look(look, runOf(&p.op))
 	cancel()
 	if err != nil {
 		e.meter.StoreError("run", err)
@@ -63,10 +63,10 @@ func (p *Permit) feedRefusal(ctx context.Context, v taxonomy.Verdict) {
 	p.arm.noteChanges(rec.changes, nil)
 }
 
-// StopRun ends a run: every further call of it is refused. A revoked credential
+// StopRun ends a run of a tenant: every further call of it is refused. A revoked credential
 // does this by itself.
-func (e *Engine) StopRun(ctx context.Context, run, reason string) error {
-	return e.runs.stop(ctx, run, reason)
+func (e *Engine) StopRun(ctx context.Context, tenant, run, reason string) error {
+	return e.runs.stop(ctx, runKey(tenant, run), reason)
 }
 
 // resultHash tells whether two answers of one run are the same, without

@@ -82,7 +82,10 @@ func TestFailuresStayWithTheRun(t *testing.T) {
 	op := enginetest.Model("m1")
 	op.RunID = "run-1"
 	_, _ = h.Do(t.Context(), op, enginetest.NewRemote(enginetest.HTTP(400, `{"error":{"type":"invalid_request_error"}}`)).Send)
-	calls, err := h.Store.Run(t.Context(), "run-1")
+	other := op
+	other.Tenant, other.RequestID = "globex", "m2" // its run of the same id is another run
+	_, _ = h.Do(t.Context(), other, enginetest.NewRemote(enginetest.HTTP(200, ok)).Send)
+	calls, err := h.Store.Run(t.Context(), "4:acme|run-1")
 	if err != nil || len(calls) != 1 || calls[0].Outcome != taxonomy.Failed || calls[0].Error == "" {
 		t.Errorf("the run remembers %+v, %v", calls, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -45,6 +46,21 @@ type openCall struct {
 
 // openMost bounds the open calls of a run; the oldest is taken for finished.
 const openMost = 8
+
+// runOf is the run that an operation belongs to, "" without one.
+func runOf(op *taxonomy.Operation) string {
+	if op.RunID == "" {
+		return ""
+	}
+	return runKey(op.Tenant, op.RunID)
+}
+
+// runKey names a run in memory and in the store. The same id under two tenants
+// is two runs: nobody who guesses an id reaches another tenant's run. The length
+// keeps a tenant's name from spelling another's run.
+func runKey(tenant, run string) string {
+	return strconv.Itoa(len(tenant)) + ":" + tenant + "|" + run
+}
 
 func newRuns(s state.Runs, wait time.Duration) *runs {
 	return &runs{store: s, wait: wait, byID: map[string]*run{}}

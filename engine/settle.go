@@ -81,7 +81,7 @@ func (p *Permit) settle(ctx context.Context, obs taxonomy.Observation) (Result, 
 	e := p.e
 	errs := e.hit("after-send-before-settle")
 	obs.Operation = p.op
-	history, _, err := e.runs.look(ctx, p.op.RunID)
+	history, _, err := e.runs.look(ctx, runOf(&p.op))
 	errs = errors.Join(errs, err)
 	obs.History = history
 	if e.parts.Checker != nil && len(obs.Local) == 0 {
@@ -161,7 +161,7 @@ func (p *Permit) journal(ctx context.Context, v taxonomy.Verdict, obs *taxonomy.
 		errs = errors.Join(errs, err)
 	}
 	errs = errors.Join(errs, p.settleGrant(ctx, used))
-	errs = errors.Join(errs, e.runs.add(ctx, p.op.RunID, p.op.RequestID, taxonomy.Call{
+	errs = errors.Join(errs, e.runs.add(ctx, runOf(&p.op), p.op.RequestID, taxonomy.Call{
 		Name: p.op.Name, ArgsHash: p.op.ArgsFP, Outcome: v.Outcome, Error: v.Reason, ResultHash: resultHash(&p.op, v, obs), Declared: p.declared(),
 	}, !v.Retry.Automatic()))
 	if errs != nil {

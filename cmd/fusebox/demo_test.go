@@ -50,7 +50,7 @@ func TestDemo(t *testing.T) {
 		moves[c.Scope+" "+c.From+" "+c.To] = true
 	}
 	for _, m := range []string{"provider:anthropic/-/demo-model CLOSED OPEN", "provider:anthropic/-/demo-model OPEN HALF_OPEN",
-		"provider:anthropic/-/demo-model HALF_OPEN CLOSED", "loop:demo-run CLOSED OPEN"} {
+		"provider:anthropic/-/demo-model HALF_OPEN CLOSED", "loop:demo/demo-run CLOSED OPEN"} {
 		if !moves[m] {
 			t.Errorf("no circuit moved %s: %v", m, r.Circuits)
 		}

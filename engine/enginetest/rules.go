@@ -152,7 +152,7 @@ func Breakers() []breaker.Setting {
 		set("semantic", taxonomy.LayerSemantic, "review", nil, "model", "prompt_version", "schema"),
 		set("loop", taxonomy.LayerWorkflow, "stop", func(s *breaker.Setting) {
 			s.Rule.Cooldown = breaker.Cooldown{Base: 10 * time.Minute, Growth: breaker.One, Max: 10 * time.Minute, RetryAfterMax: 10 * time.Minute}
-		}, "run_id"),
+		}, "tenant", "run_id"),
 		set("authority", taxonomy.LayerAuthority, "stop", func(s *breaker.Setting) {
 			s.Rule.Trip = breaker.Trip{Consecutive: 3}
 			s.Rule.Cooldown = breaker.Cooldown{Base: 5 * time.Minute, Growth: breaker.One, Max: time.Hour, RetryAfterMax: 10 * time.Minute}

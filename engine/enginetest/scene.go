@@ -352,7 +352,9 @@ func (s *Scene) override(_ *testing.T, w []string) error {
 func (s *Scene) deny(_ *testing.T, w []string) error  { s.Deny(w[0]); return nil }
 func (s *Scene) allow(_ *testing.T, w []string) error { s.Allow(w[0]); return nil }
 
-func (s *Scene) stop(_ *testing.T, w []string) error { return s.Engine.StopRun(s.ctx, w[0], w[1]) }
+func (s *Scene) stop(_ *testing.T, w []string) error {
+	return s.Engine.StopRun(s.ctx, w[0], w[1], w[2])
+}
 
 // lookup asks the reconcilers about whatever is due.
 func (s *Scene) lookup(*testing.T, []string) error { s.lastErr = s.Engine.LookUpDue(s.ctx); return nil }
