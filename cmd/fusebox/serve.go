@@ -15,7 +15,7 @@ import (
 
 // serveGC lets the heap of a server grow to three times what is live, unless
 // $GOGC says otherwise: a compiled policy is some 60 MB that stay for as long as
-// it is in force, and marking them again and again is most of what a call costs.
+// it is in force, and every call pays for a part of marking them again.
 const serveGC = 200
 
 func serveCommand() *cobra.Command {
