@@ -32,7 +32,7 @@ bin/opa: # the stock opa tool, which the policies are tested with; a few minutes
 	GOBIN=$(CURDIR)/bin $(GO) install github.com/open-policy-agent/opa@$(OPA)
 
 test: bin/opa ## run all tests; needs Go and git only
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 60m ./...
 	cd receipts/interop && $(GO) test ./...
 
 race: bin/opa ## run all tests under the race detector, the long single-goroutine ones left out; needs a C compiler
@@ -48,8 +48,8 @@ lint: ## gofmt and go vet
 policies: bin/opa ## check and test policies/ with the stock opa tool
 	bin/opa fmt --fail -l policies
 	bin/opa check --strict --capabilities rego/capabilities.json -s rego/schemas policies
-	bin/opa test --fail-on-empty --coverage --threshold 95 policies >/dev/null
-	bin/opa test policies
+	bin/opa test --timeout 1m --fail-on-empty --coverage --threshold 95 policies >/dev/null
+	bin/opa test --timeout 1m policies
 
 alerts: ## check and test the alert rules with promtool
 	@command -v promtool >/dev/null || { echo "make alerts needs promtool, which comes with Prometheus (Debian: apt-get install prometheus)"; exit 1; }

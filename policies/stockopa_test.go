@@ -108,7 +108,7 @@ func TestStockOPALoadsOurArchive(t *testing.T) {
 			t.Errorf("%s: %v %s", name, err, out)
 		}
 		if o.Tests {
-			if out, err := exec.Command(opa, "test", "-b", archive).CombinedOutput(); err != nil {
+			if out, err := exec.Command(opa, "test", "--timeout", "5m", "-b", archive).CombinedOutput(); err != nil {
 				t.Errorf("%s: opa test: %v %s", name, err, out)
 			}
 		}
@@ -139,7 +139,7 @@ func TestNewRulePassesStockOPA(t *testing.T) {
 		for _, args := range [][]string{
 			{"fmt", "--fail", "-l", dir},
 			{"check", "--strict", "--capabilities", "../rego/capabilities.json", "-s", "../rego/schemas", dir},
-			{"test", dir},
+			{"test", "--timeout", "5m", dir},
 		} {
 			if out, err := exec.Command(opa, args...).CombinedOutput(); err != nil {
 				t.Errorf("opa %v: %v %s", args, err, out)

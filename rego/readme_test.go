@@ -132,7 +132,7 @@ func TestWorkedRulesPassStockOPA(t *testing.T) {
 	for _, args := range [][]string{
 		{"fmt", "--fail", "-d", dir},
 		{"check", "--strict", "--capabilities", "capabilities.json", "-s", "schemas", dir},
-		{"test", dir},
+		{"test", "--timeout", "5m", dir},
 	} {
 		if out, err := run(t, opa, args...); err != nil {
 			t.Errorf("opa %s: %v\n%s", strings.Join(args, " "), err, out)

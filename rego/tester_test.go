@@ -63,7 +63,7 @@ func TestSameVerdictsAsStockOPA(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		out, err := exec.Command(opa, "test", "--format", "json", "--capabilities", "capabilities.json", dir).Output()
+		out, err := exec.Command(opa, "test", "--timeout", "5m", "--format", "json", "--capabilities", "capabilities.json", dir).Output()
 		if name == "shipped" && err != nil {
 			t.Fatalf("%v %s", err, out)
 		}
@@ -115,8 +115,8 @@ func TestStockCheck(t *testing.T) {
 		{"check", "--strict", "../policies"},
 		{"check", "--strict", "--capabilities", "capabilities.json", "-s", "schemas", "../policies"},
 		{"check", "--strict", "-b", "../policies"},
-		{"test", "../policies"},
-		{"test", "-b", "../policies"},
+		{"test", "--timeout", "5m", "../policies"},
+		{"test", "--timeout", "5m", "-b", "../policies"},
 	} {
 		if out, err := run(t, opa, args...); err != nil {
 			t.Errorf("opa %s: %v\n%s", strings.Join(args, " "), err, out)
