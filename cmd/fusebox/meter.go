@@ -30,6 +30,8 @@ type meter struct {
 	receiptErrs                                   prometheus.Counter
 	openFor, stages                               *prometheus.HistogramVec
 
+	tell func(taxonomy.Mode, *breaker.Change) // nil tells nobody
+
 	mu     sync.Mutex
 	opened map[openKey]opening
 }
@@ -91,6 +93,9 @@ func (m *meter) Used(layer taxonomy.Layer, v taxonomy.Verdict, used state.Amount
 }
 
 func (m *meter) Transition(mode taxonomy.Mode, c breaker.Change) {
+	if m.tell != nil {
+		m.tell(mode, &c)
+	}
 	m.transitions.add(1, c.Breaker, mode.String(), c.From.String(), c.To.String(), c.Reason.String())
 	m.mu.Lock()
 	defer m.mu.Unlock()

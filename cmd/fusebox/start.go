@@ -91,6 +91,7 @@ func warnOpen(o startOptions, listeners [2]net.Listener) {
 // open builds the engine and the planes' handler.
 func (r *running) open(ctx context.Context, o startOptions) error {
 	m, clock := newMeter(), engine.RealClock()
+	m.tell = newTeller(o.Logger).transition
 	spans, err := newSpans(ctx, o.Config.Trace, o.Logger)
 	if err != nil {
 		return withStatus(exitSetup, err)
