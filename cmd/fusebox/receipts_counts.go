@@ -126,7 +126,7 @@ func (x *explainer) equalCalls() {
 		return
 	}
 	var before int64
-	q := receipts.Query{Kinds: []receipts.Kind{receipts.KindOutcome}, RunID: r.RunID, Until: time.UnixMicro(r.TimeUS + 1)}
+	q := receipts.Query{Kinds: []receipts.Kind{receipts.KindOutcome}, RunID: r.RunID, Tenant: r.Tenant, Until: time.UnixMicro(r.TimeUS + 1)}
 	for e, err := range receipts.All(x.logs, q) {
 		if err != nil {
 			return

@@ -173,3 +173,33 @@ func TestBudgetsOfTenantsAreApart(t *testing.T) {
 		}
 	}
 }
+
+// R-OPS-9, R-AGT-1: who guesses the id of another tenant's run, and loops in it
+// under its name, stops only its own.
+func TestRunsOfTenantsAreApart(t *testing.T) {
+	w := &waiting{running: inProcess(t, twoTenants), t: t}
+	const read = `{"kind":"tool","name":"docs.read","provider":"docs","effect":"read_only","tenant":"acme"}`
+	call := func(c *waiting, n int) string {
+		op := strings.TrimSuffix(read, "}") + fmt.Sprintf(`,"run_id":"r-1","args_fp":"fp","request_id":"req-%d"}`, n)
+		_, a := c.ask("POST", "/v1/admit", `{"operation":`+op+`}`)
+		if text(a, "decision") != "allow" {
+			return text(a, "decision")
+		}
+		id, token := text(a, "permit", "id"), text(a, "permit", "token")
+		c.ask("POST", "/v1/permits/"+id+"/dispatch", fmt.Sprintf(`{"token":%q}`, token))
+		c.ask("POST", "/v1/record", fmt.Sprintf(`{"permit":%q,"token":%q,"observation":{"transport":{"dispatched":"yes"},"response":{"status":200,"headers":{},"body":"{\"same\":1}"}}}`, id, token))
+		return "allow"
+	}
+	looped := ""
+	for n := range 12 {
+		if looped = call(w.as("token-two"), n); looped != "allow" {
+			break
+		}
+	}
+	if looped == "allow" {
+		t.Fatal("twelve equal calls are no loop")
+	}
+	if got := call(w.as("token-one"), 100); got != "allow" {
+		t.Errorf("another tenant's loop reaches this run: %s", got)
+	}
+}

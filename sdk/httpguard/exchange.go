@@ -183,6 +183,13 @@ func (x *exchange) send(base http.RoundTripper, req *http.Request) reply {
 	if err != nil {
 		return x.failed(req, x.observation(err), err)
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // we asked for none, and its request has left
+		_ = resp.Body.Close()
+		return x.failed(req, x.observation(errSwitched), errSwitched)
+	}
+	if x.call.owned {
+		unforged(resp)
+	}
 	x.status, x.head, x.raw = resp.StatusCode, headersOf(resp.Header), resp.Body
 	resp.Request = req
 	return x.answered(req, resp)
