@@ -32,13 +32,15 @@ func (s *server) claimed(do func(http.ResponseWriter, *http.Request, *heldClaim,
 			return
 		}
 		c := s.claims.get(r.PathValue("id"), req.Claim)
-		if c == nil || !mayRead(callerOf(r), c.item.Tenant) { // a claimed item's tenant never changes
+		if c != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+		}
+		if c == nil || !mayRead(callerOf(r), c.item.Tenant) {
 			writeProblem(w, http.StatusConflict, problem{Code: "claim_lost", Field: "claim",
 				Message: "this claim is not good here: it ran out, ended, or was given by another server; claim again"})
 			return
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		do(w, r, c, req)
 	}
 }
