@@ -254,7 +254,7 @@ type Listing struct {
 	Facts   Facts
 	Rule    *Rule
 	Owner   Owner
-	RetryAt Instant // of OPEN, or of a forced open; 0 is not known, or now
+	RetryAt Instant // of OPEN, or of a forced open; 0: it waits for evidence, and no time is known
 }
 
 // List shows every circuit that is not as good as new, or all of them, by key.
@@ -294,7 +294,7 @@ func (g *Registry) Show(key string, now Instant) (Listing, error) {
 func (n *node) list(of *kept, now Instant) Listing {
 	l := Listing{Key: n.key, Layer: of.Layer.String(), Breaker: of.Name, Scope: Scope(n.key), Circuit: n.c,
 		Facts: n.c.Facts(&of.Rule, now), Rule: &of.Rule, Owner: of.Owner}
-	if n.c.State == Open {
+	if n.c.State == Open && of.Rule.Timed() {
 		l.RetryAt = n.c.Until
 	}
 	if n.c.forced() == ForcedOpen {

@@ -301,6 +301,10 @@ func (e *Evidence) UnmarshalText(t []byte) error {
 // byCalls reports whether probes can prove anything for this rule.
 func (p *Probe) byCalls() bool { return p.Evidence&Calls != 0 }
 
+// Timed reports whether the end of a cooldown lets a probe through. A circuit
+// that recovers on other proof than calls waits for that, however long.
+func (r *Rule) Timed() bool { return r.Probe.byCalls() }
+
 // enough reports whether the evidence seen ends HALF_OPEN.
 func (p *Probe) enough(successes uint8, seen Evidence) bool {
 	return successes >= p.Successes && (!p.All || seen&p.Evidence == p.Evidence)

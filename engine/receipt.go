@@ -182,7 +182,7 @@ func (e *Engine) transitionReceipt(c *breaker.Change) *receipts.Receipt {
 	}
 	figures(r, c)
 	r.CooldownMS = c.Cooldown.Milliseconds()
-	if c.To == breaker.Open {
+	if c.To == breaker.Open && (c.Rule == nil || c.Rule.Timed()) {
 		r.ReopenAtUS = e.at(c.Until).UnixMicro()
 	}
 	if c.Override != breaker.NoOverride {

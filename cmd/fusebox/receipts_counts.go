@@ -23,11 +23,15 @@ func (x *explainer) transition() {
 	if r.Mode.OK && r.Mode.V != taxonomy.ModeEnforce {
 		say(&x.What, "Its mode is %s: it refuses nothing and is only watched.", r.Mode.V)
 	}
-	x.counts(r)
+	last := "It moved with"
+	if r.State == receipts.StateOpen { // what it had counted is no reason to try again, or to close
+		x.counts(r)
+		last = "The last straw was"
+	}
 	if !r.Parent.IsZero() {
 		if e, err := receipts.Find(x.logs, r.Parent); err == nil {
 			row := entryRow(&e)
-			say(&x.Why, "The last straw was the %s of %s, %s (receipt %s).", row[2], row[3], strings.TrimSpace(row[4]), r.Parent)
+			say(&x.Why, "%s the %s of %s, %s (receipt %s).", last, row[2], row[3], strings.TrimSpace(row[4]), r.Parent)
 		}
 	}
 	x.reach(r.Layer, r.Scope, "")

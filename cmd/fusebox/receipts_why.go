@@ -105,7 +105,7 @@ var dimensions = []struct {
 	{"module fault", func(r *receipts.Receipt) string { return r.Module.Error }},
 	{"classifier", func(r *receipts.Receipt) string { return r.ClassifiedBy }},
 	{"outcome and class", func(r *receipts.Receipt) string {
-		return strings.TrimSpace(optional(r.Outcome.OK, r.Outcome.V) + " " + optional(r.ErrorClass != taxonomy.NoClass, r.ErrorClass) + " " + r.ErrorCode)
+		return strings.Join(strings.Fields(optional(r.Outcome.OK, r.Outcome.V)+" "+optional(r.ErrorClass != taxonomy.NoClass, r.ErrorClass)+" "+r.ErrorCode), " ")
 	}},
 	{"scope", func(r *receipts.Receipt) string { return r.Scope }},
 	{"prior state", priorState},
@@ -213,6 +213,11 @@ func (d *whyDoc) conclude(a, b *receipts.Receipt) {
 	}
 	if a.Kind == receipts.KindOutcome && slices.Contains(causes, "classifier") {
 		d.explain("classifier", "what came back was judged by different rules, and the verdict is theirs")
+		first, ok1 := strings.CutPrefix(a.ClassifiedBy, "table:")
+		second, ok2 := strings.CutPrefix(b.ClassifiedBy, "table:")
+		if ok1 && ok2 && a.PolicyVersion == b.PolicyVersion { // one table, so that the answers differed
+			d.Says = fmt.Sprintf("What came back explains it: one built-in table judged it by its rule %s, then by %s.", first, second)
+		}
 		return
 	}
 	if how := refusedForItsRun(a, b); how != "" {
