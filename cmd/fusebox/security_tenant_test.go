@@ -31,7 +31,7 @@ func TestTenantsAtEveryEndpoint(t *testing.T) {
 		}
 		return text(a, "permit", "id"), text(a, "permit", "token")
 	}
-	unused, unusedToken := given(mailOperation)
+	unused, unusedToken := given(modelCall) // of another circuit than the one that is forced open below
 	sent, sentToken := given(op)
 	one.ask("POST", "/v1/permits/"+sent+"/dispatch", fmt.Sprintf(`{"token":%q}`, sentToken))
 	_, rec := one.ask("POST", "/v1/record", fmt.Sprintf(`{"permit":%q,"token":%q,%s}`, sent, sentToken, timedOut))
