@@ -222,7 +222,7 @@ const timedOut = `"observation":{"transport":{"dispatched":"yes","error_kind":"r
 // within waits for something that another process does in its own time.
 func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if ok() {
 			return
 		}
