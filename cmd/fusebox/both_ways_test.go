@@ -86,9 +86,6 @@ func newMail() string { mails++; return strings.Repeat("x", mails) }
 // data directory: what they print, on which stream, with which exit status, and
 // what then holds.
 func TestCommandsWorkBothWays(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long, and in one goroutine")
-	}
 	alone, intents := busyDirectory(t)
 	served := t.TempDir()
 	copyTree(t, served, alone)

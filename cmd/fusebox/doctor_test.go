@@ -163,9 +163,6 @@ func pointNamed(d *doctorDoc, name string) *examPoint {
 }
 
 func TestDoctorNamesTheNineMistakes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long, and in one goroutine")
-	}
 	named := map[string]bool{}
 	for _, a := range nineMistakes {
 		named[a.point] = true
